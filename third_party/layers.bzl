@@ -10,7 +10,7 @@ ROOMS = {
     "configs": ["base", "yaml"],
     "models": ["spec", "ops", "layers", "families", "weights", "stages"],
     "balance": ["load", "groups", "costs", "search"],
-    "data": ["settings", "text", "images", "records", "index", "loading"],
+    "data": ["settings", "text", "images", "videos", "records", "index", "loading"],
     "trainer": [
         "common",
         "settings",

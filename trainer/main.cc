@@ -22,6 +22,7 @@
 #include "configs/base/nearest.h"
 #include "configs/base/shown_text.h"
 #include "configs/yaml/config_place.h"
+#include "data/videos/video_file.h"
 #include "parallel/comm/already_reported_error.h"
 #include "parallel/comm/mpi_environment.h"
 #include "trainer/common/collective_error.h"
@@ -182,7 +183,8 @@ int RunProgram(int argc, char** argv) {
   CLI::App app("Equipoise trains multimodal large language models.", "equipoise");
   app.require_subcommand(1);
   app.set_version_flag("--version", [] {
-    return fmt::format("equipoise, program {}, LibTorch {}", ProgramHash(), TORCH_VERSION);
+    return fmt::format("equipoise, program {}, LibTorch {}{}", ProgramHash(), TORCH_VERSION,
+                       OpensVideos() ? ", FFmpeg" : "");
   });
   std::function<int()> run;
   AddTrainCommand(app, mpi, run);

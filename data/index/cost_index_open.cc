@@ -18,6 +18,7 @@
 #include "data/index/cost_index_build.h"
 #include "data/index/cost_index_file.h"
 #include "data/records/annotation_file.h"
+#include "data/videos/video_file.h"
 
 namespace equipoise {
 namespace {
@@ -96,6 +97,7 @@ uint64_t KeyOf(const std::vector<SourceConfig>& sources, const std::vector<uint6
         << ' ' << videos.of_all_frames << ' ' << videos.timestamps;
   }
   if (sample.max_frames > 0) key << " frames " << sample.max_frames;
+  if (OpensVideos()) key << " opens videos";  // to other programs their records are defects
   for (size_t i = 0; i < sources.size(); ++i)
     key << ' ' << contents[i] << ' ' << std::quoted(PicturesFrom(sources[i]));
   for (size_t i = 0; i < sources.size(); ++i) {

@@ -10,9 +10,9 @@
 
 #include "configs/base/error.h"
 #include "configs/base/shown_text.h"
-#include "data/images/image.h"
 #include "data/images/image_processor.h"
 #include "data/records/annotation_file.h"
+#include "data/videos/record_images.h"
 #include "models/spec/any_resolution.h"
 #include "models/spec/grid_positions.h"
 
@@ -223,8 +223,9 @@ std::string Dataset::Impl::Decode(const ScannedSample& scanned,
   const ImageLimits limits{options.limits.image_pixels, options.limits.image_bytes};
   const ImageProcessor& processor = scanner.processor(scanned.source);
   const Record& record = scanned.record;
+  RecordImages images(record, {pictures.begin(), pictures.end()}, limits);
   size_t file = 0;
-  const auto decode = [&] { return DecodeImage(pictures[file], limits); };
+  const auto decode = [&] { return images.Decode(file); };
   try {
     for (size_t i = 0; file < pictures.size(); ++file) {
       if (pixels == nullptr) {
@@ -238,7 +239,7 @@ std::string Dataset::Impl::Decode(const ScannedSample& scanned,
           file = video->first + number;
           return decode();
         };
-        made = processor.Make(ImageSizeOf(pictures[file], limits), *video, frame);
+        made = processor.Make(images.SizeOf(file), *video, frame);
       } else {
         made = processor.Make(decode(), static_cast<int64_t>(record.pictures()));
       }

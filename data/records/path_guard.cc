@@ -216,8 +216,11 @@ FolderPictures ImageFolder::List(const std::string& given) const {
     if (descriptor >= 0) close(descriptor);
     if (error != ENOTDIR)
       return NotListed(Defect::kImageUnreadable, relative, std::strerror(error));
-    return NotListed(Defect::kBadField, relative,
-                     std::string("is a file, and no video is decoded; ") + kDecode);
+    return NotListed(
+        Defect::kBadField, relative,
+        std::string("is a file, and this program is built without what decodes videos; "
+                    "build it with --define ffmpeg=1, or ") +
+            kDecode);
   }
   FolderPictures found;
   while (const dirent* entry = readdir(names.get())) {

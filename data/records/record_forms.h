@@ -15,7 +15,8 @@ namespace equipoise {
 // pictures in "image" or "images". A turn may call functions ("function_call", "tool_calls") and a
 // turn may be a function's result ("observation", "tool"): they become the texts that Qwen's
 // template writes, <tool_call> in the assistant's turn and <tool_response> in the user's; "tools"
-// describe the functions. A "video" is a folder or a list of its frames (record_videos.h).
+// describe the functions. A "video" is a file, a folder or a list of its frames
+// (record_videos.h).
 
 // Reads a record's id, turns and pictures into `record`, in the order in which they help a message.
 // Throws Refusal, and DataError for what is not JSON.

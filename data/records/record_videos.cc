@@ -55,13 +55,13 @@ void AddVideo(const Json& value, const std::string& what, double fps, Record& re
   video.fps = fps;
   video.first = record.images.size();
   if (value.is_string() && !IsEmpty(value)) {
-    video.folder = value.get<std::string>();
+    video.path = value.get<std::string>();
   } else if (value.is_array() && !value.empty()) {
     for (const Json& frame : value) AddPicture(frame, "a frame of " + what, record);
     video.frames = value.size();
   } else {
     Refuse(Defect::kBadField,
-           what + ": a video is a folder of its frames or a list of them; decode it into pictures");
+           what + ": a video is a file, a folder of its frames or a list of them");
   }
   record.videos.push_back(video);
 }

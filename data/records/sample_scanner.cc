@@ -94,7 +94,8 @@ ScannedSample SampleScanner::Scan(size_t source, std::string_view text,
   if (parsed.defect != Defect::kNone) Refuse(sample, parsed.defect, parsed.reason);
   if (sample.defect == Defect::kNone) {
     try {
-      ArrangeVideos(folders_[source], options_.images, options_.max_frames, sample.record);
+      const ImageLimits files{options_.limits.image_pixels, options_.limits.image_bytes};
+      ArrangeVideos(folders_[source], options_.images, {options_.max_frames, files}, sample.record);
     } catch (const Refusal& refusal) {
       Refuse(sample, refusal.defect, refusal.reason);
     }
@@ -131,14 +132,20 @@ void SampleScanner::ReadPictures(size_t source, ScannedSample& sample,
   ImageSize first;  // frame of a video
   for (size_t i = 0; i < images.size(); ++i) {
     const std::string& path = images[i];
-    const OpenedImage opened = Open(source, sample.record, i);
-    if (opened.defect != Defect::kNone) return Refuse(sample, opened.defect, opened.reason);
-    if (opened.bytes > options_.limits.image_bytes) {
-      return Refuse(sample, Defect::kImageTooLarge,
-                    ShownText(path) + ": larger than data.limits.image_bytes");
-    }
     std::string bytes, reason;
-    const auto size = SizeByHead(opened, files != nullptr ? &bytes : nullptr, reason);
+    std::optional<ImageSize> size;
+    if (const FileFrame* frame = sample.record.FrameOfFile(i)) {  // its head is known
+      size = {frame->width, frame->height};
+      if (files != nullptr) bytes = sample.record.held[i];
+    } else {
+      const OpenedImage opened = Open(source, sample.record, i);
+      if (opened.defect != Defect::kNone) return Refuse(sample, opened.defect, opened.reason);
+      if (opened.bytes > options_.limits.image_bytes) {
+        return Refuse(sample, Defect::kImageTooLarge,
+                      ShownText(path) + ": larger than data.limits.image_bytes");
+      }
+      size = SizeByHead(opened, files != nullptr ? &bytes : nullptr, reason);
+    }
     if (!size) return Refuse(sample, Defect::kImageUnreadable, ShownText(path) + ": " + reason);
     if (size->height != 0 && size->width > options_.limits.image_pixels / size->height) {
       return Refuse(sample, Defect::kImageTooLarge,

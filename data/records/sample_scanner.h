@@ -20,7 +20,7 @@ struct SampleOptions {
   LimitsConfig limits;
   ImageSpec images;            // as the model takes them
   bool allow_outside = false;  // pictures outside their folder
-  int64_t max_frames = 0;      // of a video; 0: all
+  int64_t max_frames = 0;      // of a video (VideoLimits::frames)
 };
 
 // One record as the model will see it, or the defect that makes it unusable.
@@ -50,7 +50,7 @@ class SampleScanner {
                 const ChatTemplate* chat_template);
 
   // Scans a record of source `source`, given as it lies in the file. With `files`, appends each
-  // picture's bytes, read whole. Never throws for bad records.
+  // picture's bytes, read whole, for RecordImages. Never throws for bad records.
   ScannedSample Scan(size_t source, std::string_view text,
                      std::vector<std::string>* files = nullptr) const;
   const SampleOptions& options() const { return options_; }

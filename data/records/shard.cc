@@ -83,10 +83,11 @@ const Picture* FindPicture(const std::vector<Picture>& pictures, std::string_vie
 // Puts the members' bytes in the places of the pictures that the record names.
 void TakePictures(const std::vector<Picture>& pictures, Record& record) {
   for (const Video& video : record.videos) {
-    if (video.folder.empty()) continue;
-    Refuse(Defect::kBadField, ShownName(video.folder) +
-                                  ": a shard's sample has no folders; list the video's frames by "
-                                  "the names of their members");
+    if (video.path.empty()) continue;
+    Refuse(Defect::kBadField,
+           ShownName(video.path) +
+               ": a shard's sample has no folders and no videos; list the video's frames by "
+               "the names of their members");
   }
   if (record.images.empty()) {
     for (const Picture& picture : pictures) record.images.push_back(picture.name);

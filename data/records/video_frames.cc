@@ -4,36 +4,51 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
 
+#include "configs/base/file_handle.h"
+#include "configs/base/shown_text.h"
 #include "data/records/refusal.h"
 #include "data/text/chat_template.h"
+#include "data/videos/video_file.h"
 
 namespace equipoise {
 namespace {
 
 constexpr std::string_view kImage = "<image>", kVideo = "<video>";
 
-// A picture or frame of a record, and its bytes where they lie in the record itself.
+// A picture or frame of a record, and its bytes where the record has them.
 struct Shown {
   std::string image, held;
+  FileFrame file_frame = {};
+};
+
+// The frames of a video that are shown.
+struct Chosen {
+  std::vector<Shown> shown;
+  std::vector<int64_t> numbers;  // of each, among all
+  int64_t all = 0;
+  double fps = 0;  // of all; 0: not known
 };
 
 // Builder of a record whose videos are arranged.
 class Arranger {
  public:
-  Arranger(const ImageFolder& folder, const ImageSpec& images, int64_t most_frames, Record& record)
+  Arranger(const ImageFolder& folder, const ImageSpec& images, const VideoLimits& limits,
+           Record& record)
       : folder_(folder),
         spec_(images),
-        most_frames_(most_frames),
+        limits_(limits),
         record_(record),
         images_(std::move(record.images)),
         held_(std::move(record.held)),
         videos_(std::move(record.videos)) {
     record.images.clear();
     record.held.clear();
+    record.file_frames.clear();
     record.videos.clear();
   }
 
@@ -46,6 +61,8 @@ class Arranger {
       turn.text = Arranged(turn.text);
       turn.videos = spec_.takes_videos();
     }
+    if (!record_.held.empty()) record_.held.resize(record_.images.size());
+    if (!record_.file_frames.empty()) record_.file_frames.resize(record_.images.size());
   }
 
  private:
@@ -74,30 +91,74 @@ class Arranger {
 
   void Show(Shown shown) {
     record_.images.push_back(std::move(shown.image));
-    if (!held_.empty()) record_.held.push_back(std::move(shown.held));
+    if (!shown.held.empty()) {
+      record_.held.resize(record_.images.size());
+      record_.held.back() = std::move(shown.held);
+    }
+    if (shown.file_frame.number >= 0) {
+      record_.file_frames.resize(record_.images.size());
+      record_.file_frames.back() = shown.file_frame;
+    }
   }
 
-  std::vector<Shown> FramesOf(const Video& video) const {
+  Chosen FramesOf(const Video& video) const {
+    if (!video.path.empty() && OpensVideos()) {
+      const OpenedImage opened = folder_.Open(video.path);
+      if (opened.defect == Defect::kNone) return FramesOfFile(video, opened);
+    }
     std::vector<Shown> frames;
     for (size_t i = 0; i < video.frames; ++i) frames.push_back(Take(video.first + i));
-    if (video.folder.empty()) return frames;
-    FolderPictures listed = folder_.List(video.folder);
-    if (listed.defect != Defect::kNone) Refuse(listed.defect, listed.reason);
-    for (std::string& path : listed.paths) frames.push_back({std::move(path), ""});
-    return frames;
+    if (!video.path.empty()) {
+      FolderPictures listed = folder_.List(video.path);
+      if (listed.defect != Defect::kNone) Refuse(listed.defect, listed.reason);
+      for (std::string& path : listed.paths) frames.push_back({std::move(path), ""});
+    }
+    Chosen chosen;
+    chosen.all = std::ssize(frames);
+    chosen.fps = video.fps;
+    chosen.numbers = SampledFrames(chosen.all, limits_.frames);
+    for (const int64_t number : chosen.numbers)
+      chosen.shown.push_back(std::move(frames[static_cast<size_t>(number)]));
+    return chosen;
+  }
+
+  Chosen FramesOfFile(const Video& video, const OpenedImage& opened) const {
+    const std::string name = ShownText(video.path);
+    if (opened.bytes > limits_.files.bytes)
+      Refuse(Defect::kImageTooLarge, name + ": larger than data.limits.image_bytes");
+    std::string bytes(static_cast<size_t>(opened.bytes), '\0');
+    if (ReadFullyAt(opened.file, bytes.data(), bytes.size(), 0) != opened.bytes)
+      Refuse(Defect::kImageUnreadable, name + ": cannot be read");
+    Chosen chosen;
+    try {
+      const std::unique_ptr<VideoFile> file = OpenVideo(bytes, limits_.files);
+      chosen.all = file->frames();
+      chosen.fps = file->fps() > 0 ? file->fps() : kDefaultFps;
+      chosen.numbers = SampledFrames(
+          chosen.all, FramesTaken(chosen.all, chosen.fps, video.fps > 0 ? video.fps : kTakenFps,
+                                  limits_.frames, spec_.frames));
+      for (const int64_t number : chosen.numbers)
+        chosen.shown.push_back({video.path, "", {number, file->size().width, file->size().height}});
+    } catch (const VideoTooLarge& error) {
+      Refuse(Defect::kImageTooLarge, name + ": " + error.what());
+    } catch (const ImageError& error) {
+      Refuse(Defect::kImageUnreadable, name + ": " + error.what());
+    }
+    chosen.shown[0].held = std::move(bytes);
+    return chosen;
   }
 
   // Shows the frames of a video; returns the text in its place.
   std::string TextOf(const Video& video) {
-    std::vector<Shown> all = FramesOf(video);
-    const std::vector<int64_t> numbers = SampledFrames(std::ssize(all), most_frames_);
+    Chosen chosen = FramesOf(video);
+    const std::vector<int64_t>& numbers = chosen.numbers;
     const size_t first = record_.images.size(), count = numbers.size();
     // Of unknown ones as Transformers counts: as many a second, however many are kept.
-    const double fps = video.fps > 0 ? video.fps : kDefaultFps;
-    const double shown = video.fps > 0
-                             ? static_cast<double>(count) / static_cast<double>(all.size()) * fps
+    const double fps = chosen.fps > 0 ? chosen.fps : kDefaultFps;
+    const double shown = chosen.fps > 0
+                             ? static_cast<double>(count) / static_cast<double>(chosen.all) * fps
                              : kDefaultFps;
-    for (const int64_t number : numbers) Show(std::move(all[static_cast<size_t>(number)]));
+    for (Shown& frame : chosen.shown) Show(std::move(frame));
     std::string text;
     if (!spec_.takes_videos()) {
       for (size_t i = 0; i < count; ++i) {
@@ -120,7 +181,7 @@ class Arranger {
 
   const ImageFolder& folder_;
   const ImageSpec& spec_;
-  const int64_t most_frames_;
+  const VideoLimits limits_;
   Record& record_;
   const std::vector<std::string> images_, held_;
   const std::vector<Video> videos_;
@@ -142,12 +203,23 @@ std::vector<int64_t> SampledFrames(int64_t frames, int64_t most) {
   return numbers;
 }
 
-void ArrangeVideos(const ImageFolder& folder, const ImageSpec& images, int64_t most_frames,
+int64_t FramesTaken(int64_t frames, double fps, double rate, int64_t most, int64_t step) {
+  constexpr double kLeast = 4;
+  constexpr int64_t kMost = 768;
+  const auto all = static_cast<double>(frames), unit = static_cast<double>(step);
+  const double least = std::ceil(kLeast / unit) * unit;
+  const double limit =
+      std::floor(std::min(all, static_cast<double>(most > 0 ? most : kMost)) / unit);
+  const double taken = std::min({std::max(all / fps * rate, least), limit * unit, all});
+  return std::max<int64_t>(1, static_cast<int64_t>(std::floor(taken / unit) * unit));
+}
+
+void ArrangeVideos(const ImageFolder& folder, const ImageSpec& images, const VideoLimits& limits,
                    Record& record) {
   if (record.videos.empty()) return;
   const std::string wrong = PlaceImages(record.turns, record.pictures());
   if (!wrong.empty()) Refuse(Defect::kPlaceholders, wrong);
-  Arranger(folder, images, most_frames, record).Run();
+  Arranger(folder, images, limits, record).Run();
 }
 
 }  // namespace equipoise

@@ -17,13 +17,21 @@ struct Turn {
   bool videos = false;  // a user's turn: `<video>` marks the place of a video
 };
 
-// A video of a record: frames that were decoded before.
+// A video of a record: frames that were decoded before, or a file.
 struct Video {
-  std::string folder;            // that holds them; empty: they lie among the record's pictures
+  std::string path;              // a folder of them, or the file; empty: they are listed
   size_t first = 0, frames = 0;  // their places in Record::images
-  double fps = 0;                // of these frames; 0: not known, never once it is arranged
+  // Of these frames; of a file, how many a second are taken. 0: not known, never once it is
+  // arranged.
+  double fps = 0;
   // Where a video stands in parts, each a Video, in the text: the frames of all its parts.
   size_t whole = 0;
+};
+
+// A picture that is a frame of a video's file.
+struct FileFrame {
+  int64_t number = -1;            // from 0; -1: it is no such frame
+  int64_t width = 0, height = 0;  // upright
 };
 
 // A conversation and its pictures, whatever form it was read from.
@@ -33,8 +41,10 @@ struct Record {
   // order in which user turns show pictures and videos; before, frames stand behind the pictures.
   std::vector<std::string> images;
   // By picture, the bytes of those that lie in the record itself; empty for those in files. Of the
-  // size of `images` where any does, else empty.
+  // size of `images` where any does, else empty. Of a video's file its bytes, at its first frame.
   std::vector<std::string> held;
+  // By picture, once videos are arranged; empty where none is a frame of a video's file.
+  std::vector<FileFrame> file_frames;
   // While a record is parsed: bytes that its file holds beside it, which a picture names by number.
   std::vector<std::string> given;
   std::vector<Video> videos;  // in the order in which user turns show them
@@ -46,6 +56,11 @@ struct Record {
     size_t count = images.size();
     for (const Video& video : videos) count -= video.frames;
     return count;
+  }
+  // The frame of a video's file that one of `images` is; null: it is none.
+  const FileFrame* FrameOfFile(size_t image) const {
+    const bool is_one = image < file_frames.size() && file_frames[image].number >= 0;
+    return is_one ? &file_frames[image] : nullptr;
   }
   // The video that one of `images` is a frame of; null: it is a picture.
   const Video* VideoOf(size_t image) const {

@@ -299,7 +299,7 @@ TEST_CASE("videos of each form are found", "[data][cpu]") {
   CHECK(parsed.record.images == std::vector<std::string>{"a.png", "0.png", "1.png"});
   CHECK(parsed.record.pictures() == 1);
   REQUIRE(parsed.record.videos.size() == 2);
-  CHECK(parsed.record.videos[0].folder == "clips/a");
+  CHECK(parsed.record.videos[0].path == "clips/a");
   CHECK(parsed.record.videos[0].fps == 2);
   CHECK(parsed.record.videos[1].first == 1);
   CHECK(parsed.record.videos[1].frames == 2);
@@ -310,7 +310,7 @@ TEST_CASE("videos of each form are found", "[data][cpu]") {
                                  R"("response":"A"})")
                          .record;
   REQUIRE(one.videos.size() == 1);
-  CHECK(one.videos[0].folder == "b");
+  CHECK(one.videos[0].path == "b");
   CHECK(one.videos[0].fps == 3);
   // Without a video its placeholder is text.
   CHECK_FALSE(ParseRecord(R"({"query":"<video>","response":"A"})").record.turns[0].videos);
@@ -341,8 +341,8 @@ TEST_CASE("what a form cannot say is one clear line", "[data][cpu]") {
       {R"({"tools":"[{}]",)" + pair, "'tools' is no list of functions"},
       {R"({"tools":[1],)" + pair, "'tools' is no list of functions"},
       {R"({"tools":"f x",)" + pair, "'tools':1:2: syntax error"},
-      {R"({"videos":[7],)" + pair, "an item of 'videos': a video is a folder of its frames or"},
-      {R"({"video":{"fps":1},)" + pair, "'video': a video is a folder of its frames or a list"},
+      {R"({"videos":[7],)" + pair, "an item of 'videos': a video is a file, a folder of its"},
+      {R"({"video":{"fps":1},)" + pair, "'video': a video is a file, a folder of its frames"},
       {R"({"videos":[["a.png"],["b.png"]],"query":"<video>","response":"A"})",
        "1 <video> in user turns for 2 videos; write one <video> for each"},
       {R"({"video":["a.png"],"videos":["b"],)" + pair,

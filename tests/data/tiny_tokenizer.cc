@@ -67,6 +67,15 @@ Json TinyTokenizerJson() {
       {"model", {{"type", "BPE"}, {"unk_token", nullptr}, {"vocab", vocab}, {"merges", merges}}}};
 }
 
+Json TinyVideoTokenizerJson() {
+  Json json = TinyTokenizerJson();
+  json["added_tokens"].erase(5);  // <IMG_CONTEXT>
+  int id = 320;
+  for (const char* token : {"<image>", "<video>"})
+    json["added_tokens"].push_back({{"id", id++}, {"content", token}, {"special", true}});
+  return json;
+}
+
 Json TinyWordPieceJson() {
   Json vocab = Json::object(), added = Json::array();
   int next = 0;

@@ -12,6 +12,10 @@ namespace equipoise {
 // NFC, Qwen2's pattern.
 Json TinyTokenizerJson();
 
+// The same with LLaVA-OneVision's <image> (320) and <video> (321), the last of its added tokens, in
+// place of InternVL's token for pictures.
+Json TinyVideoTokenizerJson();
+
 // BERT's tokenizer.json on a few pieces: [PAD], [UNK], [CLS], [SEP] and [MASK] from 0 on, then
 // words.
 Json TinyWordPieceJson();

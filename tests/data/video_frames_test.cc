@@ -27,6 +27,21 @@ TEST_CASE("frames are taken evenly, with the first and the last", "[data][cpu]")
   CHECK(SampledFrames(9, 1) == Numbers{0});
 }
 
+TEST_CASE("of a video's file as many frames are taken as by Qwen's utilities", "[data][cpu]") {
+  CHECK(FramesTaken(100, 25, 2, 0, 2) == 8);
+  CHECK(FramesTaken(95, 25, 2, 0, 2) == 6);     // of 7.6 a whole number of pairs
+  CHECK(FramesTaken(10, 10, 2, 0, 2) == 4);     // the least
+  CHECK(FramesTaken(3, 10, 2, 0, 2) == 2);      // all but an odd one
+  CHECK(FramesTaken(1, 10, 2, 0, 2) == 1);      // which they refuse
+  CHECK(FramesTaken(30, 10, 100, 0, 2) == 30);  // no more than there are
+  CHECK(FramesTaken(100'000, 25, 2, 0, 2) == 768);
+  CHECK(FramesTaken(100'000, 25, 2, 1000, 2) == 1000);
+  CHECK(FramesTaken(100, 10, 2, 5, 2) == 4);
+  CHECK(FramesTaken(100, 10, 2, 1, 2) == 1);
+  CHECK(FramesTaken(100, 10, 2, 5, 1) == 5);  // of a model that takes each frame by itself
+  CHECK(FramesTaken(77, 10, 1, 0, 1) == 7);
+}
+
 TEST_CASE("a folder's pictures are listed in the order of their numbers", "[data][cpu]") {
   const TemporaryFolder temporary;
   for (const char* name : {"a/10.png", "a/9.png", "a/2.JPG", "a/1.jpeg", "a/010.png", "a/x.txt",
@@ -43,7 +58,8 @@ TEST_CASE("a folder's pictures are listed in the order of their numbers", "[data
 
   const std::vector<std::tuple<const char*, Defect, const char*>> bad = {
       {"empty", Defect::kImageMissing, "empty: the folder holds no pictures; decode the video's"},
-      {"clip.mp4", Defect::kBadField, "clip.mp4: is a file, and no video is decoded; decode the"},
+      {"clip.mp4", Defect::kBadField,
+       "clip.mp4: is a file, and this program is built without what decodes videos; build it"},
       {"none", Defect::kImageMissing, "no such file in the image folder"},
       {"../a", Defect::kImageOutside, "leaves the image folder"},
       {"https://x.org/a.mp4", Defect::kImageOutside, "is a URL"}};
@@ -67,7 +83,7 @@ struct Clips {
   Record Arranged(const std::string& line, const ImageSpec& images, int64_t most = 0) const {
     ParsedRecord parsed = ParseRecord(line);
     REQUIRE(parsed.reason.empty());
-    ArrangeVideos(ImageFolder(data.folder / "images"), images, most, parsed.record);
+    ArrangeVideos(ImageFolder(data.folder / "images"), images, {most, {}}, parsed.record);
     return parsed.record;
   }
 
@@ -112,12 +128,7 @@ TEST_CASE("a video's frames are measured, and a bad video is a bad record", "[da
 
 TEST_CASE("frames of a video are no pictures beside a record's own", "[data][cpu]") {
   Clips clips;
-  Json json = TinyTokenizerJson();
-  json["added_tokens"].erase(5);  // <IMG_CONTEXT>
-  int id = 320;
-  for (const char* token : {"<image>", "<video>"})
-    json["added_tokens"].push_back({{"id", id++}, {"content", token}, {"special", true}});
-  const Tokenizer tokenizer = ReadTokenizerJson(json);
+  const Tokenizer tokenizer = ReadTokenizerJson(TinyVideoTokenizerJson());
   const ChatTemplate chat("chatml", "", &tokenizer);
   clips.data.folder.Write("images/wide.png", TinyPng(28, 14));
   SampleOptions options = clips.data.sample_options();

@@ -316,7 +316,7 @@ def other_commands(cases, folder, exported):
     os.makedirs(empty)
     for what, video, code, word in (
             ("a video's file", write(f"{folder}/clip.mp4", "no video"), 4,
-             "is a file, and no video is decoded"),
+             "is a file, and this program is built without"),
             ("a video's empty folder", empty, 4, "the folder holds no pictures"),
             ("a video's missing folder", "/nowhere", 4, "/nowhere: no such folder"),
             ("a missing frame", f"{picture},/nowhere.png", 4, "/nowhere.png"),

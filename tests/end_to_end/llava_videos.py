@@ -9,9 +9,10 @@ from safetensors.torch import load_file, save_file
 from torchvision.transforms.functional import pil_to_tensor
 
 import tiny_case
+import video_clips
 
 SIDE = 56  # pixels of a tile
-FRAMES, FRAME_TOKENS = 5, 4  # of clip "a"; a frame's 4 x 4 patches become 2 x 2
+FRAMES = video_clips.FRAMES
 # How far Torchvision's bicubic resize of whole numbers may be from Pillow's, which pictures have,
 # with the smallest deviation of the folder's.
 RESIZED = 2 / 255 / 0.3
@@ -21,17 +22,7 @@ QUESTION = "What is it?"
 def add_records(folder, count):
     """Behind `count` records: a folder of frames that need no resize; a list that does, a picture
     and the folder again; a folder with a damaged frame."""
-    for clip, size, frames in (("a", (SIDE, SIDE), FRAMES), ("b", (90, 50), 4),
-                               ("cut", (SIDE, SIDE), 2)):
-        os.makedirs(f"{folder}/images/clips/{clip}")
-        for i in range(frames):
-            shape = tiny_case.SHAPES[i % len(tiny_case.SHAPES)]
-            tiny_case.draw(f"{folder}/images/clips/{clip}/{i}.png", "green", shape, size, i)
-    cut = f"{folder}/images/clips/cut/1.png"
-    with open(cut, "r+b") as file:
-        file.truncate(os.path.getsize(cut) - 30)
-    tiny_case.draw(f"{folder}/images/beside.png", "red", "disc", (64, 48), 3)
-    listed = [f"clips/b/{i}.png" for i in range(4)]
+    listed = video_clips.draw_clips(folder, a=(SIDE, SIDE), cut=(SIDE, SIDE))
     records = [
         {"id": "v0", "video": "clips/a", "query": f"<video>\n{QUESTION}",
          "response": "a green disc"},

@@ -21,6 +21,7 @@ from transformers.image_utils import OPENAI_CLIP_STD
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 import tiny_case
+import video_clips
 
 KINDS = {"qwen2_vl": (Qwen2VLForConditionalGeneration, Qwen2VLProcessor, Qwen2VLVideoProcessor),
          "qwen2_5_vl": (Qwen2_5_VLForConditionalGeneration, Qwen2_5_VLProcessor,
@@ -43,17 +44,7 @@ def write_settings(folder, kind, patch, mean):
 def add_records(folder, patch):
     """A folder of five frames that need no resize; two lists around a picture, one of which does; a
     folder with a damaged frame."""
-    side = 2 * patch
-    for clip, size, count in (("a", (2 * side, side), 5), ("b", (90, 50), 4), ("cut", (56, 56), 2)):
-        os.makedirs(f"{folder}/images/clips/{clip}", exist_ok=True)
-        for i in range(count):
-            shape = tiny_case.SHAPES[i % len(tiny_case.SHAPES)]
-            tiny_case.draw(f"{folder}/images/clips/{clip}/{i}.png", "green", shape, size, i)
-    cut = f"{folder}/images/clips/cut/1.png"
-    with open(cut, "r+b") as file:
-        file.truncate(os.path.getsize(cut) - 30)
-    tiny_case.draw(f"{folder}/images/beside.png", "red", "disc", (64, 48), 3)
-    listed = [f"clips/b/{i}.png" for i in range(4)]
+    listed = video_clips.draw_clips(folder, a=(4 * patch, 2 * patch), cut=(56, 56))
     records = [
         {"id": "v0", "video": "clips/a", "fps": 2, "query": "<video>\nWhat is it?",
          "response": "a green disc"},

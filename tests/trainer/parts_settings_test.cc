@@ -3,6 +3,7 @@
 
 #include "configs/base/error.h"
 #include "models/families/families.h"
+#include "models/families/presets.h"
 #include "tests/data/temporary_folder.h"
 #include "tests/data/tiny_tokenizer.h"
 #include "trainer/settings/data_options.h"
@@ -105,6 +106,22 @@ TEST_CASE("settings that do not go with parts are refused in one line", "[traine
   const Folders small(300);
   CHECK_THROWS_WITH(ModelConfigOf(small.Config("clip")),
                     Contains("the tokenizer has ids up to 306 with 1 tokens for pictures"));
+}
+
+TEST_CASE("limits on frames are refused where frames have one size", "[trainer][cpu]") {
+  DataConfig data;
+  data.video_pixels.max = 100'000;
+  for (const char* name : {"llava_onevision-0.5b", "llava1_5-7b"}) {
+    ModelConfig config = PresetConfig(name);
+    CHECK_THROWS_AS(UsePixels(data, &config), ConfigError);
+    CHECK_THROWS_WITH(UsePixels(data, &config),
+                      Contains("data.video_pixels: 0 to 100000: ") && Contains("leave it out"));
+    CHECK_NOTHROW(UsePixels(DataConfig(), &config));
+  }
+  ModelConfig config = PresetConfig("qwen2_5_vl-3b");
+  data.video_pixels.max = 200'000;
+  CHECK_NOTHROW(UsePixels(data, &config));
+  CHECK(config.max_video_pixels == 200'000);
 }
 
 }  // namespace

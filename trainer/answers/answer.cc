@@ -11,7 +11,6 @@
 #include "configs/base/error.h"
 #include "configs/base/json.h"
 #include "configs/base/shown_text.h"
-#include "data/images/image.h"
 #include "models/families/families.h"
 #include "parallel/comm/gather_text.h"
 
@@ -35,9 +34,8 @@ Responder::Responder(const ModelConfig* config, const Tokenizer* tokenizer,
       processor_(ImageSpecOf(*config), data->tiles) {}
 
 Responder::Shown Responder::Show(const Record& record, const std::vector<NamedPicture>& pictures,
-                                 size_t first, bool decode) const {
+                                 RecordImages& images, size_t first, bool decode) const {
   const ImageSpec& spec = processor_.spec();
-  const ImageLimits limits{data_->limits.image_pixels, data_->limits.image_bytes};
   const Video* video = record.VideoOf(first);
   const auto count = static_cast<int64_t>(record.pictures());
   size_t at = first;
@@ -47,10 +45,10 @@ Responder::Shown Responder::Show(const Record& record, const std::vector<NamedPi
   Shown shown;
   ImageSize size;
   try {
-    size = ImageSizeOf(pictures[first].bytes, limits);
+    size = images.SizeOf(first);
     for (size_t i = 1; video != nullptr && i < video->frames; ++i) {
       at = first + i;
-      const ImageSize other = ImageSizeOf(pictures[at].bytes, limits);
+      const ImageSize other = images.SizeOf(at);
       if (other.width != size.width || other.height != size.height) {
         throw ImageError("not of the size of the video's first frame");
       }
@@ -69,7 +67,7 @@ Responder::Shown Responder::Show(const Record& record, const std::vector<NamedPi
   if (!decode) return shown;
   const auto frame = [&](size_t number) {
     at = first + number;
-    return DecodeImage(pictures[at].bytes, limits);
+    return images.Decode(at);
   };
   try {
     shown.pixels =
@@ -93,10 +91,14 @@ AskedQuestion Responder::Ask(Record record, const std::vector<NamedPicture>& pic
   Prompt prompt;
   std::vector<int64_t> image_tokens;
   std::vector<at::Tensor> pixels;
+  std::vector<std::string_view> files;
+  for (const NamedPicture& picture : pictures) files.emplace_back(picture.bytes);
+  RecordImages images(record, std::move(files),
+                      {data_->limits.image_pixels, data_->limits.image_bytes});
   for (size_t i = 0; i < pictures.size();) {
     Shown shown;
     try {
-      shown = Show(record, pictures, i, decode);
+      shown = Show(record, pictures, images, i, decode);
     } catch (const ImageError& error) {
       return {std::nullopt, error.what()};
     }

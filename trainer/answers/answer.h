@@ -11,6 +11,7 @@
 #include "data/text/chat_template.h"
 #include "data/text/conversation.h"
 #include "data/text/tokenizer.h"
+#include "data/videos/record_images.h"
 #include "models/spec/model_config.h"
 #include "parallel/comm/communicator.h"
 #include "trainer/answers/generator.h"
@@ -26,7 +27,8 @@ struct AskedQuestion {
   std::string fault;
 };
 
-// The bytes of a picture's file, and its name for messages.
+// The bytes of a picture's file, and its name for messages; of a video's file its bytes at its
+// first frame alone.
 struct NamedPicture {
   std::string name, bytes;
 };
@@ -57,8 +59,8 @@ class Responder {
   };
   // Picture `first`, or the video that begins with it. Throws ImageError for one that cannot be
   // asked about.
-  Shown Show(const Record& record, const std::vector<NamedPicture>& pictures, size_t first,
-             bool decode) const;
+  Shown Show(const Record& record, const std::vector<NamedPicture>& pictures, RecordImages& images,
+             size_t first, bool decode) const;
 
   const ModelConfig* config_;
   const Tokenizer* tokenizer_;

@@ -111,14 +111,14 @@ void CheckSampling(const GenerateOptions& options) {
     throw ConfigError("--top-p: must be above 0 and at most 1, such as 0.9");
 }
 
-// A `--video`: a folder of frames, or frames with commas between them, which go to the record's
-// pictures.
+// A `--video`: a file, a folder of frames, or frames with commas between them, which go to the
+// record's pictures.
 void AddVideo(const std::string& given, double fps, Record& record) {
   Video video;
   video.fps = fps;
   video.first = record.images.size();
   if (given.find(',') == std::string::npos || std::filesystem::exists(given)) {
-    video.folder = given;
+    video.path = given;
     record.videos.push_back(video);
     return;
   }
@@ -207,8 +207,11 @@ class Answerer {
     const Record record = ArrangedPrompt();
     std::vector<NamedPicture> pictures;
     const ImageLimits limits{data_.limits.image_pixels, data_.limits.image_bytes};
-    for (const std::string& path : record.images)
-      pictures.push_back({path, ReadPictureFile(path, limits)});
+    for (size_t i = 0; i < record.images.size(); ++i) {
+      const std::string& path = record.images[i];
+      pictures.push_back({path, record.FrameOfFile(i) != nullptr ? record.held[i]
+                                                                 : ReadPictureFile(path, limits)});
+    }
     QuestionList list;
     list.lengths = {1};
     list.ask = [&](int64_t, bool decode) { return responder_->Ask(record, pictures, decode); };
@@ -228,7 +231,7 @@ class Answerer {
     for (const FileQuestion& question : questions) {
       records.push_back(Guarded([&](Record& record) {
         record = question.record;
-        ArrangeVideos(folder, ImageSpecOf(config_), data_.max_frames, record);
+        ArrangeVideos(folder, ImageSpecOf(config_), video_limits(), record);
       }));
       // Pictures outweigh texts, and those of one data set are much alike.
       list.lengths.push_back(std::ssize(records.back().record.images) * 4096 +
@@ -278,23 +281,29 @@ class Answerer {
     for (const std::string& video : arguments_.videos) {
       if (video.find(',') != std::string::npos || std::filesystem::exists(video)) continue;
       throw DataError(
-          fmt::format("--video: {}: no such folder; give a folder of a video's frames, "
-                      "or its frames with commas between them",
+          fmt::format("--video: {}: no such folder or file; give a video, a folder of its "
+                      "frames, or its frames with commas between them",
                       ShownText(video)));
     }
     ParsedRecord arranged = Guarded([&](Record& record) {
       record = PromptRecord(arguments_);
-      ArrangeVideos(ImageFolder(".", /*allow_outside=*/true), ImageSpecOf(config_),
-                    data_.max_frames, record);
+      ArrangeVideos(ImageFolder(".", /*allow_outside=*/true), ImageSpecOf(config_), video_limits(),
+                    record);
     });
     if (arranged.defect != Defect::kNone) throw DataError("--video: " + arranged.reason);
     return std::move(arranged.record);
   }
 
+  VideoLimits video_limits() const {
+    return {data_.max_frames, {data_.limits.image_pixels, data_.limits.image_bytes}};
+  }
+
   // The bytes of a record's picture, or why there are none.
   std::pair<std::string, std::string> ReadPicture(const ImageFolder& folder, const Record& record,
                                                   size_t index) const {
-    if (!record.held.empty() && !record.held[index].empty()) return {record.held[index], ""};
+    const bool in_video = record.FrameOfFile(index) != nullptr;
+    if (in_video || (!record.held.empty() && !record.held[index].empty()))
+      return {record.held[index], ""};
     const OpenedImage opened = folder.Open(record.images[index]);
     if (opened.defect != Defect::kNone) return {"", opened.reason};
     const std::string name = ShownText(record.images[index]);
@@ -391,10 +400,11 @@ void AddGenerateCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>
       ->allow_extra_args(false);
   command
       ->add_option("--video", arguments->videos,
-                   "a folder of a video's decoded frames, or the frames with commas between them; "
-                   "may be given several times")
+                   "a video's file, a folder of its decoded frames, or the frames with commas "
+                   "between them; may be given several times")
       ->allow_extra_args(false);
-  command->add_option("--fps", arguments->fps, "frames a second of --video; 24 if not given");
+  command->add_option("--fps", arguments->fps,
+                      "frames a second of --video; 24 if not given. Of a file: taken, 2");
   command->add_option("--jsonl", arguments->jsonl,
                       "questions in place of a prompt: JSONL of conversations, or of \"question\" "
                       "with \"image\" or \"video\" and perhaps \"answer\"");

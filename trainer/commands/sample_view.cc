@@ -11,6 +11,7 @@
 #include "configs/base/error.h"
 #include "data/images/image.h"
 #include "data/images/image_grid.h"
+#include "data/videos/record_images.h"
 #include "models/families/families.h"
 #include "trainer/outputs/html_text.h"
 #include "trainer/outputs/report_picture.h"
@@ -56,11 +57,12 @@ std::vector<Tiles> TilesOf(const OpenedData& data, const TilesConfig& tiles, int
                            int64_t side) {
   std::vector<std::string> files;
   const ScannedSample scanned = data.dataset.Scan(sample, &files);
+  RecordImages images(scanned.record, {files.begin(), files.end()}, ImageLimits());
   std::vector<Tiles> all;
   for (size_t i = 0; i < files.size(); ++i) {
     Tiles picture{scanned.record.images[i], "", {}, {}};
     try {
-      Cut(DecodeImage(files[i], ImageLimits()), std::ssize(files), side, data, tiles, picture);
+      Cut(images.Decode(i), std::ssize(files), side, data, tiles, picture);
     } catch (const ImageError& error) {
       picture.problem = error.what();
     }

@@ -192,6 +192,13 @@ void UsePixels(const DataConfig& data, ModelConfig* model) {
   model->min_pixels = data.pixels.min;
   model->max_pixels = data.pixels.max;
   check("data.pixels", data.pixels);
+  if ((data.video_pixels.min != 0 || data.video_pixels.max != 0) &&
+      !ImageSpecOf(*model).has_grids()) {
+    throw ConfigError(fmt::format(
+        "data.video_pixels: {} to {}: this model takes frames of videos in one size, whatever "
+        "theirs is; leave it out",
+        data.video_pixels.min, data.video_pixels.max));
+  }
   model->min_video_pixels = data.video_pixels.min;
   model->max_video_pixels = data.video_pixels.max;
   check("data.video_pixels", data.video_pixels);

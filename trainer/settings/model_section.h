@@ -17,7 +17,8 @@ ModelConfig ModelConfigOf(const ModelSection& model);
 ModelConfig ModelConfigOf(const RunConfig& config);
 // Throws ConfigError for weights in GPTQ's form without adapters: nothing of the model is trained.
 void RequireTrained(const ModelConfig& config);
-// Sets that in a model's configuration. Throws ConfigError for limits that contradict each other.
+// Sets that in a model's configuration. Throws ConfigError for limits that contradict each other,
+// and for those of videos that have no effect.
 void UsePixels(const DataConfig& data, ModelConfig* model);
 
 // Sets config->lora and config->quantize by the section. Throws ConfigError for names that match no

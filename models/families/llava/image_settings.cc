@@ -3,17 +3,16 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <cmath>
 #include <string>
 
 #include "configs/base/error.h"
 #include "configs/base/json.h"
+#include "models/families/processor_steps.h"
 
 namespace equipoise {
 namespace {
 
 constexpr char kFile[] = "image processor", kVideoFile[] = "video processor";
-constexpr int64_t kBicubic = 3;  // PIL.Image.Resampling.BICUBIC
 
 [[noreturn]] void Refuse(const char* key, const std::string& what, const char* file = kFile) {
   throw DataError(fmt::format("{}: {}: {}", file, key, what));
@@ -53,19 +52,6 @@ void RequireSide(const Json& json, const char* key, int64_t side, const char* fi
 
 bool IsStretched(const Json& json) {
   return json.contains("size") && json["size"].is_object() && json["size"].contains("height");
-}
-
-void RequireKnownSteps(const Json& json, const char* file = kFile) {
-  for (const char* key : {"do_resize", "do_rescale", "do_normalize"}) {
-    if (!GetBool(json, key, file, true)) {
-      Refuse(key, "false is not supported; set it to true", file);
-    }
-  }
-  if (GetInt(json, "resample", file, kBicubic) != kBicubic) {
-    Refuse("resample", fmt::format("only {}, bicubic, is supported", kBicubic), file);
-  }
-  const double factor = GetNumber(json, "rescale_factor", file, 1.0 / 255);
-  if (std::abs(factor * 255 - 1) > 1e-6) Refuse("rescale_factor", "only 1/255 is supported", file);
 }
 
 ImageSpec::Fit FitOf(const Json& json, ImageSpec::Fit own) {
@@ -145,7 +131,7 @@ ImageSpec LlavaImages(const ModelConfig& config) {
   images.fit = config.vision.class_token ? ImageSpec::Fit::kPad : ImageSpec::Fit::kStretch;
   const Json& json = config.preprocessor;
   if (!json.is_object()) return images;
-  RequireKnownSteps(json);
+  RequireKnownSteps(json, kFile);
   images.fit = FitOf(json, images.fit);
   RequireSide(json, "size", images.tile_size);
   if (images.fit == ImageSpec::Fit::kCrop) RequireSide(json, "crop_size", images.tile_size);
@@ -161,7 +147,7 @@ ImageSpec LlavaNextImages(const ModelConfig& config) {
   }
   const Json& json = config.preprocessor;
   if (!json.is_object()) return images;
-  RequireKnownSteps(json);
+  RequireKnownSteps(json, kFile);
   RequireSide(json, "size", images.tile_size);
   RequireSide(json, "crop_size", images.tile_size);
   constexpr char kPinpoints[] = "image_grid_pinpoints";

@@ -2,19 +2,19 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
-#include <cmath>
 #include <string>
 #include <utility>
 
 #include "configs/base/error.h"
 #include "configs/base/json.h"
+#include "models/families/processor_steps.h"
 
 namespace equipoise {
 namespace {
 
 constexpr char kFile[] = "image processor", kVideoFile[] = "video processor";
-constexpr int64_t kBicubic = 3;  // PIL.Image.Resampling.BICUBIC
 // Fewer pixels than a square of the largest patches has, more than any picture.
 constexpr int64_t kMostPixels = int64_t{1} << 32;
 
@@ -34,16 +34,7 @@ void ReadThree(const Json& json, const char* key, const char* file, std::array<f
 
 // What pictures and videos have in common: steps, and the shape of patches, which is the encoder's.
 void RequireKnown(const Json& json, const char* file, const ImageSpec& images) {
-  for (const char* key : {"do_resize", "do_rescale", "do_normalize"}) {
-    if (!GetBool(json, key, file, true)) {
-      Refuse(key, "false is not supported; set it to true", file);
-    }
-  }
-  if (GetInt(json, "resample", file, kBicubic) != kBicubic) {
-    Refuse("resample", fmt::format("only {}, bicubic, is supported", kBicubic), file);
-  }
-  const double factor = GetNumber(json, "rescale_factor", file, 1.0 / 255);
-  if (std::abs(factor * 255 - 1) > 1e-6) Refuse("rescale_factor", "only 1/255 is supported", file);
+  RequireKnownSteps(json, file);
   const auto require = [&](const char* key, int64_t own, const char* of_encoder) {
     const int64_t value = GetInt(json, key, file, own);
     if (value == own) return;
