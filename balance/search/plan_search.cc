@@ -48,7 +48,8 @@ class Search {
     ConsiderAll(WithSequence(BestAndMisfits()));
     if (!request_.pins.sharded) ConsiderAll(SharedPasses());
     ConsiderAll(Unseen(WithinNodes(Best())));
-    if (!request_.pins.sharded) ConsiderWholeState();
+    // A number of ranks that share out state says that it is shared out.
+    if (!request_.pins.sharded && !request_.pins.zero_ranks) ConsiderWholeState();
     RejectBeyondKept();
     return std::move(result_);
   }

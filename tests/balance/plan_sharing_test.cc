@@ -87,6 +87,24 @@ TEST_CASE("state is shared out within nodes where links between them are slow",
   CHECK(ErrorOf(request, ExitCode::kBadUsage).find("ZeRO ranks 3") != std::string::npos);
 }
 
+TEST_CASE("a given number of ranks that share out state leaves no plan that shares out none",
+          "[plan_sharing][cpu]") {
+  PlanRequest request = Request("internvl2-2b", 2, 32);
+  request.pins.tensor = request.pins.pipeline = 1;
+  request.keep = 20;
+  const auto has_whole_state = [&] {
+    const PlanSearchResult result = SearchPlans(request);
+    REQUIRE_FALSE(result.plans.empty());
+    return std::any_of(result.plans.begin(), result.plans.end(),
+                       [](const ScoredPlan& each) { return each.plan.shards() == 1; });
+  };
+  CHECK(has_whole_state());
+  for (const int ranks : {8, 16}) {
+    request.pins.zero_ranks = ranks;
+    CHECK_FALSE(has_whole_state());
+  }
+}
+
 TEST_CASE("context ranks: longer rows fit, states are spread over all ranks with the same weights",
           "[plan_sharing][cpu]") {
   PlanRequest request = Request("internvl2-2b", 1, 16);
