@@ -141,9 +141,9 @@ class Search {
   }
 
   // Of shapes with the encoder in the bubbles, those whose mesh, schedule and chunks are among the
-  // best for an encoder that is not; all where none of those fits, or where the encoder has to be in
-  // the bubbles and none of its shapes is among them. There are many, no bound tells them apart, and
-  // each is filled anew: Optimus (arXiv 2408.03505, section 4.1) fixes the plan of the language
+  // best for an encoder that is not; all where none of those fits, or where the encoder has to be
+  // in the bubbles and none of its shapes is among them. There are many, no bound tells them apart,
+  // and each is filled anew: Optimus (arXiv 2408.03505, section 4.1) fixes the plan of the language
   // model first, too.
   std::vector<Plan> Guided(std::vector<Plan> filled) const {
     std::vector<Plan> guides;
@@ -371,8 +371,12 @@ class Search {
     std::optional<OutOfMemoryRank> misfit;
     std::optional<RejectedPlan> no_host;
     Plan missed, bounded;
+    std::vector<std::vector<int>> tried;
     const auto consider = [&](const std::vector<std::vector<int>>& cuts) {
       for (const std::vector<int>& begins : cuts) {
+        // A cut that has been considered is no better a second time.
+        if (std::find(tried.begin(), tried.end(), begins) != tried.end()) continue;
+        tried.push_back(begins);
         Plan plan = shape;
         plan.stage_begins = begins;
         plan.recompute = fitter.GivenRecompute();
