@@ -39,6 +39,21 @@ struct Group {
 // The load by which groups are paired.
 enum class PairBy : uint8_t { kTokens, kPatches, kBoth };
 
+// Sorts keys whose low bits ascend already, by the others: a radix sort, digit by digit.
+template <int kLowBits>
+void SortByHighBits(std::vector<uint64_t>& keys) {
+  constexpr int kDigitBits = 11, kDigits = 1 << kDigitBits;
+  std::vector<uint64_t> sorted(keys.size());
+  for (int shift = kLowBits; shift < 64; shift += kDigitBits) {
+    const auto digit = [&](uint64_t key) { return key >> shift & (kDigits - 1); };
+    std::array<size_t, kDigits + 1> begin = {};
+    for (const uint64_t key : keys) ++begin[digit(key) + 1];
+    for (size_t i = 1; i < begin.size(); ++i) begin[i] += begin[i - 1];
+    for (const uint64_t key : keys) sorted[begin[digit(key)]++] = key;
+    keys.swap(sorted);
+  }
+}
+
 class Exchanger {
  public:
   Exchanger(std::span<const SampleSize> sizes, const ExchangeOptions& options,
@@ -201,7 +216,7 @@ int64_t Exchanger::Pass(PairBy by, int64_t number, SplitMix& random) {
     const auto coarse = static_cast<uint64_t>(std::min(load, 15.0) * (1 << 15));
     keys.push_back((coarse << kNoiseBits | random.Next() >> (64 - kNoiseBits)) << kGroupBits | i);
   }
-  std::sort(keys.begin(), keys.end());
+  SortByHighBits<kGroupBits>(keys);
   const auto group_at = [&](size_t place) -> Group& {
     return groups_[keys[place] & ((uint64_t{1} << kGroupBits) - 1)];
   };

@@ -20,7 +20,7 @@
 // are even, averaged over packs of the first step; the candidates around that cut are ranked by the
 // simulator. Recomputation: rank by rank, since each has a budget of its own, the cheapest seconds
 // of recomputation that bring the forecast for the worst pack under the device's memory
-// (LeastRecompute()). Bounds (LowerBound(), StepSecondsBound()) never exceed what the simulator
+// (LeastRecomputation). Bounds (LowerBound(), StepSecondsBound()) never exceed what the simulator
 // gives, so that a search may skip a plan by them without missing the best.
 
 namespace equipoise {
@@ -323,11 +323,13 @@ MemoryForecast PlanFitter::FitRank(Plan& plan, const Schedule& schedule, int ran
   // What a layer needs while it is computed again depends on the choice: so the budget is tightened
   // by what is missing until the forecast fits.
   int64_t budget = forecast.activations;
+  const LeastRecomputation least(std::move(options),
+                                 budget - (forecast.total() - request_.cluster.memory_bytes));
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     const int64_t over = forecast.total() - request_.cluster.memory_bytes;
     if (over <= 0) return forecast;
     budget -= over;
-    const auto kinds = LeastRecompute(options, budget);
+    const auto kinds = least.Within(budget);
     if (!kinds) break;
     set(*kinds);
     forecast = Forecast(plan, schedule, rank);

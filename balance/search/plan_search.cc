@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <memory>
@@ -48,7 +49,8 @@ class Search {
     ConsiderAll(WithSequence(BestAndMisfits()));
     if (!request_.pins.sharded) ConsiderAll(SharedPasses());
     ConsiderAll(Unseen(WithinNodes(Best())));
-    if (!request_.pins.sharded) ConsiderWholeState();
+    // A number of ranks that share out state says that it is shared out.
+    if (!request_.pins.sharded && !request_.pins.zero_ranks) ConsiderWholeState();
     RejectBeyondKept();
     return std::move(result_);
   }
@@ -139,9 +141,10 @@ class Search {
   }
 
   // Of shapes with the encoder in the bubbles, those whose mesh, schedule and chunks are among the
-  // best for an encoder that is not; all where none of those fits. There are many, no bound tells
-  // them apart, and each is filled anew: Optimus (arXiv 2408.03505, section 4.1) fixes the plan of
-  // the language model first, too.
+  // best for an encoder that is not; all where none of those fits, or where the encoder has to be
+  // in the bubbles and none of its shapes is among them. There are many, no bound tells them apart,
+  // and each is filled anew: Optimus (arXiv 2408.03505, section 4.1) fixes the plan of the language
+  // model first, too.
   std::vector<Plan> Guided(std::vector<Plan> filled) const {
     std::vector<Plan> guides;
     if (request_.pins.encoder.placement) {
@@ -155,13 +158,14 @@ class Search {
     }
     if (guides.size() > kGuides) guides.resize(kGuides);
     if (guides.empty()) return filled;
-    std::erase_if(filled, [&](const Plan& plan) {
-      return std::none_of(guides.begin(), guides.end(), [&](const Plan& guide) {
+    std::vector<Plan> guided;
+    std::copy_if(filled.begin(), filled.end(), std::back_inserter(guided), [&](const Plan& plan) {
+      return std::any_of(guides.begin(), guides.end(), [&](const Plan& guide) {
         return guide.mesh == plan.mesh && guide.schedule == plan.schedule &&
-               guide.chunks() == plan.chunks() && guide.sequence == plan.sequence;
+               guide.chunks() == plan.chunks();
       });
     });
-    return filled;
+    return guided.empty() && request_.pins.encoder.placement ? filled : guided;
   }
 
   // The best plans with an encoder in the bubbles.
@@ -367,8 +371,12 @@ class Search {
     std::optional<OutOfMemoryRank> misfit;
     std::optional<RejectedPlan> no_host;
     Plan missed, bounded;
+    std::vector<std::vector<int>> tried;
     const auto consider = [&](const std::vector<std::vector<int>>& cuts) {
       for (const std::vector<int>& begins : cuts) {
+        // A cut that has been considered is no better a second time.
+        if (std::find(tried.begin(), tried.end(), begins) != tried.end()) continue;
+        tried.push_back(begins);
         Plan plan = shape;
         plan.stage_begins = begins;
         plan.recompute = fitter.GivenRecompute();

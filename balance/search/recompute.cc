@@ -5,6 +5,8 @@
 #include <tuple>
 #include <utility>
 
+#include "configs/base/error.h"
+
 // A multiple-choice knapsack, solved by dynamic programming over Pareto fronts: after each layer
 // only combinations are kept that no other dominates in both bytes and seconds. Most layers of a
 // rank have equal options, so that many combinations coincide and fronts stay small. O(layers x
@@ -13,64 +15,74 @@
 namespace equipoise {
 namespace {
 
-// A combination of options for the layers so far.
-struct Combination {
-  double seconds = 0;
-  int64_t bytes = 0;
-  int from = 0;    // index of the combination of the layers before
-  int option = 0;  // of the last layer
-};
+using Combination = LeastRecomputation::Combination;
 
 bool Precedes(const Combination& a, const Combination& b) {
   return std::tie(a.bytes, a.seconds, a.from, a.option) <
          std::tie(b.bytes, b.seconds, b.from, b.option);
 }
 
-// Keeps the Pareto front: removes combinations that another equals or beats in both.
-// REQUIRES: ascending order.
-void KeepParetoFront(std::vector<Combination>& all) {
-  size_t kept = 0;
-  for (const Combination& each : all) {
-    if (kept > 0 && each.seconds >= all[kept - 1].seconds) continue;
-    all[kept++] = each;
+// The Pareto front of all combinations of `before` with an option, within the budget: ascending in
+// bytes, descending in time. With one option the front keeps its order: the options' are merged.
+std::vector<Combination> Extended(const std::vector<Combination>& before,
+                                  const std::vector<RecomputeOption>& options,
+                                  int64_t budget_bytes) {
+  const auto with = [&](size_t from, size_t option) {
+    return Combination{before[from].seconds + options[option].seconds,
+                       before[from].bytes + options[option].bytes, static_cast<int>(from),
+                       static_cast<int>(option)};
+  };
+  std::vector<Combination> front, next;  // next: by option, the first that is not merged yet
+  for (size_t option = 0; option < options.size(); ++option) next.push_back(with(0, option));
+  while (!next.empty()) {
+    const auto first = std::min_element(next.begin(), next.end(), Precedes);
+    if (first->bytes > budget_bytes) break;
+    if (front.empty() || first->seconds < front.back().seconds) front.push_back(*first);
+    const size_t from = static_cast<size_t>(first->from) + 1;
+    if (from < before.size()) {
+      *first = with(from, static_cast<size_t>(first->option));
+    } else {
+      next.erase(first);
+    }
   }
-  all.resize(kept);
+  return front;
 }
 
 }  // namespace
 
-std::optional<std::vector<Recompute>> LeastRecompute(
-    const std::vector<std::vector<RecomputeOption>>& layers, int64_t budget_bytes) {
-  if (budget_bytes < 0) return std::nullopt;
-  std::vector<std::vector<Combination>> by_layer = {{{}}};
-  for (const std::vector<RecomputeOption>& options : layers) {
-    const std::vector<Combination>& before = by_layer.back();
-    std::vector<Combination> all;
-    all.reserve(before.size() * options.size());
-    // With one option the front keeps its order: the options' are merged.
-    for (size_t option = 0; option < options.size(); ++option) {
-      const auto begin = static_cast<std::ptrdiff_t>(all.size());
-      for (size_t from = 0; from < before.size(); ++from) {
-        const int64_t bytes = before[from].bytes + options[option].bytes;
-        if (bytes > budget_bytes) break;
-        all.push_back({before[from].seconds + options[option].seconds, bytes,
-                       static_cast<int>(from), static_cast<int>(option)});
-      }
-      std::inplace_merge(all.begin(), all.begin() + begin, all.end(), Precedes);
-    }
-    KeepParetoFront(all);
-    if (all.empty()) return std::nullopt;
-    by_layer.push_back(std::move(all));
+LeastRecomputation::LeastRecomputation(std::vector<std::vector<RecomputeOption>> layers,
+                                       int64_t most_bytes)
+    : layers_(std::move(layers)), most_bytes_(most_bytes) {
+  fronts_.push_back({{}});
+  for (const std::vector<RecomputeOption>& options : layers_) {
+    fronts_.push_back(Extended(fronts_.back(), options, most_bytes));
+    if (fronts_.back().empty()) return;
   }
-  // Ascending in bytes is descending in time: the last is the fastest.
-  std::vector<Recompute> kinds(layers.size());
-  size_t at = by_layer.back().size() - 1;
-  for (size_t layer = layers.size(); layer > 0; --layer) {
-    const Combination& taken = by_layer[layer][at];
-    kinds[layer - 1] = layers[layer - 1][static_cast<size_t>(taken.option)].kind;
+}
+
+std::optional<std::vector<Recompute>> LeastRecomputation::Within(int64_t budget_bytes) const {
+  EQUIPOISE_CHECK(budget_bytes <= most_bytes_, budget_bytes, " of ", most_bytes_, " bytes");
+  if (budget_bytes < 0) return std::nullopt;
+  // What is beyond the budget comes last in every front: the rest is the front of this budget. Its
+  // last combination is the fastest.
+  const std::vector<Combination>& last = fronts_.back();
+  const auto beyond = std::partition_point(last.begin(), last.end(), [&](const Combination& each) {
+    return each.bytes <= budget_bytes;
+  });
+  if (beyond == last.begin()) return std::nullopt;
+  std::vector<Recompute> kinds(layers_.size());
+  auto at = static_cast<size_t>(beyond - last.begin()) - 1;
+  for (size_t layer = layers_.size(); layer > 0; --layer) {
+    const Combination& taken = fronts_[layer][at];
+    kinds[layer - 1] = layers_[layer - 1][static_cast<size_t>(taken.option)].kind;
     at = static_cast<size_t>(taken.from);
   }
   return kinds;
+}
+
+std::optional<std::vector<Recompute>> LeastRecompute(
+    const std::vector<std::vector<RecomputeOption>>& layers, int64_t budget_bytes) {
+  return LeastRecomputation(layers, budget_bytes).Within(budget_bytes);
 }
 
 }  // namespace equipoise

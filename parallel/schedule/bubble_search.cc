@@ -62,7 +62,8 @@ BubbleSearch::BubbleSearch(const Schedule& schedule, const EncoderPipelines& enc
       times_(times),
       timetable_(timetable),
       pipelines_(encoder.count(schedule.graph.num_ranks())),
-      slack_s_(kRounding * timetable.step_s) {
+      slack_s_(kRounding * timetable.step_s),
+      passes_(static_cast<size_t>(pipelines_)) {
   for (size_t r = 0; r < schedule.ranks.size(); ++r) {
     idle_.emplace_back(timetable.start_s[r], timetable.end_s[r], /*lead=*/0, ends_alone);
   }
@@ -86,7 +87,7 @@ BubblePlan BubbleSearch::Run(OwnerRule rule) {
   BubblePlan best, plan;
   best.step_s = std::numeric_limits<double>::infinity();
   const auto late = [&](double lead_s) {
-    const double late_s = Try(lead_s, rule, plan);
+    const double late_s = Try(lead_s, rule, best.step_s, plan);
     if (late_s <= 0 && plan.step_s < best.step_s) std::swap(best, plan);
     return late_s;
   };
@@ -103,14 +104,19 @@ BubblePlan BubbleSearch::Run(OwnerRule rule) {
   return best;
 }
 
-double BubbleSearch::Try(double lead_s, OwnerRule rule, BubblePlan& plan) {
+double BubbleSearch::Try(double lead_s, OwnerRule rule, double limit_s, BubblePlan& plan) {
   const size_t ranks = schedule_.ranks.size();
   plan.lead_s = lead_s;
   plan.step_s = timetable_.step_s + lead_s;
   plan.owners.assign(schedule_.micro_batches, -1);
-  plan.ranks.assign(ranks, {});
-  free_.clear();
-  for (const FreeTime& idle : idle_) free_.insert(free_.end(), encoder_.lanes, idle.Later(lead_s));
+  plan.ranks.resize(ranks);
+  for (std::vector<BubblePlan::Pass>& passes : plan.ranks) passes.clear();
+  if (free_.empty()) {
+    for (const FreeTime& idle : idle_) free_.insert(free_.end(), encoder_.lanes, idle);
+  }
+  for (size_t i = 0; i < free_.size(); ++i) {
+    free_[i].SetLater(idle_[i / static_cast<size_t>(encoder_.lanes)], lead_s);
+  }
   last_s_.assign(times_.num_stages(), 0);
   arrival_s_.assign(schedule_.micro_batches, 0);
   owned_s_.assign(pipelines_, 0);
@@ -120,7 +126,7 @@ double BubbleSearch::Try(double lead_s, OwnerRule rule, BubblePlan& plan) {
     if (late_s > 0) return late_s;
   }
   last_s_.assign(times_.num_stages(), 0);
-  for (int i = 0; i < schedule_.micro_batches; ++i) {
+  for (int i = 0; i < schedule_.micro_batches && plan.step_s < limit_s; ++i) {
     if (encoder_.Runs(i)) PlaceBackward(i, plan);
   }
   return 0;
@@ -153,27 +159,32 @@ double BubbleSearch::PlaceForward(int micro_batch, OwnerRule rule, BubblePlan& p
     owned_s_[owner] +=
         times_.Backward(encoder_.StageOf(owner, place), micro_batch) / encoder_.ranks;
   }
-  Walk(owner, micro_batch, /*forward=*/true, 0);
-  Commit(passes_, /*forward=*/true, plan);
+  // Those of an equal micro-batch before it, where its arrival was known.
+  std::vector<BubblePlan::Pass>& passes = passes_[static_cast<size_t>(owner)];
+  for (BubblePlan::Pass& pass : passes) pass.op.micro_batch = micro_batch;
+  Commit(passes, /*forward=*/true, plan);
   known_s_[owner] = std::nullopt;
   return 0;
 }
 
 double BubbleSearch::Arrival(int pipeline, int micro_batch) {
   std::optional<double>& known = known_s_[pipeline];
-  if (!known) known = Walk(pipeline, micro_batch, /*forward=*/true, 0);
+  std::vector<BubblePlan::Pass>& passes = passes_[static_cast<size_t>(pipeline)];
+  if (!known) known = Walk(pipeline, micro_batch, /*forward=*/true, 0, passes);
   return *known;
 }
 
 void BubbleSearch::PlaceBackward(int micro_batch, BubblePlan& plan) {
   const double made = timetable_.backward_s[micro_batch] + plan.lead_s;
-  Walk(plan.owners[micro_batch], micro_batch, /*forward=*/false,
-       std::max(made, arrival_s_[micro_batch]));
-  Commit(passes_, /*forward=*/false, plan);
+  const int owner = plan.owners[micro_batch];
+  std::vector<BubblePlan::Pass>& passes = passes_[static_cast<size_t>(owner)];
+  Walk(owner, micro_batch, /*forward=*/false, std::max(made, arrival_s_[micro_batch]), passes);
+  Commit(passes, /*forward=*/false, plan);
 }
 
-double BubbleSearch::Walk(int pipeline, int micro_batch, bool forward, double earliest_s) {
-  passes_.clear();
+double BubbleSearch::Walk(int pipeline, int micro_batch, bool forward, double earliest_s,
+                          std::vector<BubblePlan::Pass>& passes) {
+  passes.clear();
   double ready = earliest_s;
   for (int step = 0; step < encoder_.depth(); ++step) {
     const int place = forward ? step : encoder_.depth() - 1 - step;
@@ -183,13 +194,14 @@ double BubbleSearch::Walk(int pipeline, int micro_batch, bool forward, double ea
     const Op op{forward ? OpKind::kEncoderForward : OpKind::kEncoderBackward, stage, micro_batch};
     const double seconds = SecondsOf(op);
     const double start = FreeOf(stage).Find(std::max(ready, last_s_[stage]), seconds, slack_s_);
-    passes_.push_back({op, start});
+    passes.push_back({op, start});
     ready = start + seconds + (forward ? times_.ToNext(stage, micro_batch) : 0);
   }
   return ready;
 }
 
-void BubbleSearch::Commit(std::vector<BubblePlan::Pass>& passes, bool forward, BubblePlan& plan) {
+void BubbleSearch::Commit(const std::vector<BubblePlan::Pass>& passes, bool forward,
+                          BubblePlan& plan) {
   for (const BubblePlan::Pass& pass : passes) {
     const int rank = schedule_.graph.stages[pass.op.stage].rank;
     const double seconds = SecondsOf(pass.op);

@@ -40,11 +40,13 @@ struct BubblePlan {
   struct Pass {
     Op op;
     double start_s = 0;
+    bool operator==(const Pass&) const = default;
   };
   double lead_s = 0;  // by which all ops of the timetable are later
   double step_s = 0;
   std::vector<int> owners;               // [micro-batch] its encoder pipeline; -1: no pictures
   std::vector<std::vector<Pass>> ranks;  // [rank] V by micro-batch, then U by micro-batch
+  bool operator==(const BubblePlan&) const = default;
 };
 
 // What decides which encoder pipeline takes a micro-batch, of those that are in time for it.
@@ -65,16 +67,17 @@ class BubbleSearch {
 
  private:
   // Plans with that lead. Where an encoder's output is late for the timetable, it returns at once
-  // by how many seconds; else 0.
-  double Try(double lead_s, OwnerRule rule, BubblePlan& plan);
+  // by how many seconds; else 0. A plan of `limit_s` or more is left as it is then.
+  double Try(double lead_s, OwnerRule rule, double limit_s, BubblePlan& plan);
   double PlaceForward(int micro_batch, OwnerRule rule, BubblePlan& plan);
   // When the output of a pipeline that takes a micro-batch now is where it is needed.
   double Arrival(int pipeline, int micro_batch);
   void PlaceBackward(int micro_batch, BubblePlan& plan);
-  // Finds room for a micro-batch's pass through a pipeline, into `passes_`, and returns when the
-  // result is where it is needed.
-  double Walk(int pipeline, int micro_batch, bool forward, double earliest_s);
-  void Commit(std::vector<BubblePlan::Pass>& passes, bool forward, BubblePlan& plan);
+  // Finds room for a micro-batch's pass through a pipeline and returns when the result is where it
+  // is needed.
+  double Walk(int pipeline, int micro_batch, bool forward, double earliest_s,
+              std::vector<BubblePlan::Pass>& passes);
+  void Commit(const std::vector<BubblePlan::Pass>& passes, bool forward, BubblePlan& plan);
   double SecondsOf(const Op& op) const;
   // The time of the tensor ranks that hold a stage: those of one lane, or all of a rank.
   FreeTime& FreeOf(int stage) {
@@ -95,9 +98,10 @@ class BubbleSearch {
   std::vector<double> arrival_s_;  // [micro-batch] of its output at the language model
   std::vector<double> owned_s_;    // [pipeline] backwards of its micro-batches, a rank
   std::vector<bool> repeats_;      // [micro-batch] whether its forwards take as long as the last's
-  // [pipeline] Arrival() of the last micro-batch, where the pipeline has not taken it.
+  // [pipeline] Arrival() of the last micro-batch, where the pipeline has not taken it, and the
+  // passes by which it arrives then.
   std::vector<std::optional<double>> known_s_;
-  std::vector<BubblePlan::Pass> passes_;
+  std::vector<std::vector<BubblePlan::Pass>> passes_;
 };
 
 }  // namespace equipoise

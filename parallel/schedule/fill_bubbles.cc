@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -33,10 +34,10 @@ class BubbleFiller {
 
   // The compute ops.
   Schedule Fill(EncoderPlacement placement) {
-    Try(InFrontAndBehind(RoundRobinOwners()));
     if (placement == EncoderPlacement::kDep) Try(InFrontAndBehind(DepOwners()));
     if (placement >= EncoderPlacement::kOptimusCoarse) TrySearches(/*ends_alone=*/true);
     if (placement == EncoderPlacement::kOptimus) TrySearches(/*ends_alone=*/false);
+    TryPlainest();
     const StepWork work = best_.work;
     return DropIdleOps(std::move(best_), work);
   }
@@ -50,11 +51,36 @@ class BubbleFiller {
     best_ = std::move(schedule);
   }
 
+  // The plainest of all wins a tie. It is often so much longer than the best that it need not be
+  // simulated: the language model cannot begin before the rank of its first stage has done all its
+  // forwards of the encoder, and then takes as long as alone.
+  void TryPlainest() {
+    const std::vector<int> owners = RoundRobinOwners();
+    const int rank = llm_.graph.stages[times_.num_stages()].rank;
+    double front_s = 0;
+    for (int stage = 0; stage < times_.num_stages(); ++stage) {
+      if (llm_.graph.stages[stage].rank != rank || llm_.graph.stages[stage].lane > 0) continue;
+      for (int i = 0; i < llm_.micro_batches; ++i) {
+        if (owners[i] == stage / encoder_.depth()) front_s += times_.Forward(stage, i);
+      }
+    }
+    if (front_s + timetable_.step_s - slack_s_ > best_s_) return;
+    Schedule plainest = InFrontAndBehind(owners);
+    const double step_s = SimulateTimes(AddReductions(plainest), costs_).step_s;
+    if (step_s > best_s_) return;
+    best_s_ = step_s;
+    best_ = std::move(plainest);
+  }
+
   void TrySearches(bool ends_alone) {
     BubbleSearch search(llm_, encoder_, times_, timetable_, ends_alone);
-    for (const OwnerRule rule : {OwnerRule::kEarliest, OwnerRule::kBalanced}) {
-      Try(Merged(search.Run(rule)));
-    }
+    BubblePlan earliest = search.Run(OwnerRule::kEarliest);
+    // One pipeline takes all, whatever the rule; and both rules may end at the same plan.
+    std::optional<BubblePlan> balanced;
+    if (pipelines_ > 1) balanced = search.Run(OwnerRule::kBalanced);
+    if (balanced == earliest) balanced.reset();
+    Try(Merged(std::move(earliest)));
+    if (balanced) Try(Merged(std::move(*balanced)));
   }
 
   std::vector<int> RoundRobinOwners() const {

@@ -16,23 +16,53 @@ FreeTime::FreeTime(const std::vector<double>& starts, const std::vector<double>&
   bubbles_.push_back({free_s, std::numeric_limits<double>::infinity()});
 }
 
-FreeTime FreeTime::Later(double seconds) const {
-  FreeTime later = *this;
-  for (Bubble& bubble : later.bubbles_) {
-    bubble.start_s += seconds;
-    bubble.end_s += seconds;
+void FreeTime::SetLater(const FreeTime& other, double seconds) {
+  const bool starts_free = other.bubbles_[other.first_].start_s == 0;
+  bubbles_.assign(1, {0, seconds});  // of what is inserted in front, where there is time
+  bubbles_.insert(bubbles_.end(),
+                  other.bubbles_.begin() + static_cast<std::ptrdiff_t>(other.first_),
+                  other.bubbles_.end());
+  for (size_t i = 1; i < bubbles_.size(); ++i) {
+    bubbles_[i].start_s += seconds;
+    bubbles_[i].end_s += seconds;
   }
-  if (bubbles_.front().start_s == 0) {
-    later.bubbles_.front().start_s = 0;
-  } else if (seconds > 0) {
-    later.bubbles_.insert(later.bubbles_.begin(), {0, seconds});
-  }
-  return later;
+  if (starts_free) bubbles_[1].start_s = 0;
+  first_ = starts_free || seconds <= 0 ? 1 : 0;
 }
 
+// Most searches are for the time right after what was taken before: a few steps from the front.
 size_t FreeTime::FirstAfter(double time) const {
+  size_t low = first_, step = 1;  // all before `low` end by `time`
+  while (low + step < bubbles_.size() && bubbles_[low + step - 1].end_s <= time) {
+    low += step;
+    step *= 2;
+  }
+  const auto begin = bubbles_.begin() + static_cast<std::ptrdiff_t>(low);
+  const auto end =
+      bubbles_.begin() + static_cast<std::ptrdiff_t>(std::min(low + step, bubbles_.size()));
   const auto after = [](double at, const Bubble& bubble) { return at < bubble.end_s; };
-  return std::upper_bound(bubbles_.begin(), bubbles_.end(), time, after) - bubbles_.begin();
+  return static_cast<size_t>(std::upper_bound(begin, end, time, after) - bubbles_.begin());
+}
+
+void FreeTime::Insert(size_t at, const Bubble& bubble) {
+  const auto begin = bubbles_.begin();
+  if (first_ > 0 && at - first_ < bubbles_.size() - at) {
+    std::move(begin + first_, begin + at, begin + first_ - 1);
+    --first_;
+    bubbles_[at - 1] = bubble;
+  } else {
+    bubbles_.insert(begin + at, bubble);
+  }
+}
+
+void FreeTime::Erase(size_t at) {
+  const auto begin = bubbles_.begin();
+  if (at - first_ < bubbles_.size() - at) {
+    std::move_backward(begin + first_, begin + at, begin + at + 1);
+    ++first_;
+  } else {
+    bubbles_.erase(begin + at);
+  }
 }
 
 double FreeTime::Find(double earliest, double seconds, double slack_s) const {
@@ -45,10 +75,17 @@ double FreeTime::Find(double earliest, double seconds, double slack_s) const {
 
 void FreeTime::Take(double start, double seconds) {
   const size_t at = FirstAfter(start);
-  const double end = bubbles_[at].end_s;
-  bubbles_[at].end_s = start;
-  if (start + seconds < end) bubbles_.insert(bubbles_.begin() + at + 1, {start + seconds, end});
-  if (bubbles_[at].end_s <= bubbles_[at].start_s) bubbles_.erase(bubbles_.begin() + at);
+  Bubble& taken = bubbles_[at];
+  const Bubble before = {taken.start_s, start}, behind = {start + seconds, taken.end_s};
+  const bool has_before = before.end_s > before.start_s, has_behind = behind.start_s < behind.end_s;
+  if (has_before && has_behind) {
+    taken = behind;
+    Insert(at, before);
+  } else if (has_before || has_behind) {
+    taken = has_before ? before : behind;
+  } else {
+    Erase(at);
+  }
 }
 
 }  // namespace equipoise

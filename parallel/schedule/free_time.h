@@ -14,8 +14,8 @@ class FreeTime {
   FreeTime(const std::vector<double>& starts, const std::vector<double>& ends, double lead,
            bool ends_alone);
 
-  // The same with all that is busy later by so much.
-  FreeTime Later(double seconds) const;
+  // Becomes `other` with all that is busy later by so much.
+  void SetLater(const FreeTime& other, double seconds);
 
   // The first time from `earliest` at which `seconds` fit without a break. `slack_s` is rounding:
   // an op may overlap the next by so much, and by half its length at most.
@@ -29,8 +29,12 @@ class FreeTime {
   };
   // The index of the first bubble that ends after `time`.
   size_t FirstAfter(double time) const;
+  void Insert(size_t at, const Bubble& bubble);
+  void Erase(size_t at);
 
-  std::vector<Bubble> bubbles_;
+  std::vector<Bubble> bubbles_;  // from first_ on
+  // Passes take time from the front: there bubbles are inserted and erased in a few moves.
+  size_t first_ = 0;
 };
 
 }  // namespace equipoise

@@ -50,6 +50,35 @@ TEST_CASE("sequence parallelism is searched where it is open", "[plan_sharing][c
   CHECK(SearchPlans(request).plans.front().plan.sequence);
 }
 
+// The plans that tell which meshes an encoder in the bubbles is tried on may all be with sequence
+// parallelism, which is tried later.
+TEST_CASE("an encoder in the bubbles is tried where all plans without have sequence parallelism",
+          "[plan_sharing][cpu]") {
+  PlanRequest request = Request("internvl2-26b", 2, 32);
+  request.pins.tensor = 4;
+  request.pins.pipeline = 1;
+  request.pins.sharded = ShardedState::kOptimizer;
+  request.pins.zero_ranks = 4;
+  request.recompute = RecomputeRule::kNone;
+  request.cluster.memory_bytes = int64_t{1} << 50;
+  request.cluster.reserve_share = 0;
+  const auto least_bytes = [&](bool sequence) {
+    request.pins.sequence = sequence;
+    int64_t least = request.cluster.memory_bytes;
+    for (const ScoredPlan& each : SearchPlans(request).plans) {
+      least = std::min(least, each.peak_bytes());
+    }
+    return least;
+  };
+  const int64_t whole = least_bytes(false), shared = least_bytes(true);
+  REQUIRE(shared < whole);
+  request.cluster.memory_bytes = (shared + whole) / 2;
+  request.pins.sequence.reset();
+  request.pins.encoder.placement = EncoderPlacement::kThreePhase;
+  const PlanSearchResult result = SearchPlans(request);
+  CHECK(result.plans.size() + result.rejected.size() > 0);
+}
+
 TEST_CASE("state is shared out within nodes where links between them are slow",
           "[plan_sharing][cpu]") {
   PlanRequest request = Request("internvl2-8b", 4, 64);
@@ -85,6 +114,24 @@ TEST_CASE("state is shared out within nodes where links between them are slow",
                     [](const ScoredPlan& each) { return each.plan.zero_ranks > 0; }));
   request.pins.zero_ranks = 3;  // divides no number of data ranks
   CHECK(ErrorOf(request, ExitCode::kBadUsage).find("ZeRO ranks 3") != std::string::npos);
+}
+
+TEST_CASE("a given number of ranks that share out state leaves no plan that shares out none",
+          "[plan_sharing][cpu]") {
+  PlanRequest request = Request("internvl2-2b", 2, 32);
+  request.pins.tensor = request.pins.pipeline = 1;
+  request.keep = 20;
+  const auto has_whole_state = [&] {
+    const PlanSearchResult result = SearchPlans(request);
+    REQUIRE_FALSE(result.plans.empty());
+    return std::any_of(result.plans.begin(), result.plans.end(),
+                       [](const ScoredPlan& each) { return each.plan.shards() == 1; });
+  };
+  CHECK(has_whole_state());
+  for (const int ranks : {8, 16}) {
+    request.pins.zero_ranks = ranks;
+    CHECK_FALSE(has_whole_state());
+  }
 }
 
 TEST_CASE("context ranks: longer rows fit, states are spread over all ranks with the same weights",

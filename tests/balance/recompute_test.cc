@@ -80,9 +80,11 @@ TEST_CASE("recompute equals the best of all combinations", "[recompute][cpu]") {
         layers[i].push_back({static_cast<Recompute>(k), 1.0 * seconds(random), bytes(random)});
       }
     }
-    for (const int64_t budget : {10, 40, 80, 120}) {
+    const LeastRecomputation shared(layers, 120);
+    for (const int64_t budget : {-1, 10, 40, 80, 120}) {
       const double least = BruteForce(layers, 0, budget);
       const auto found = LeastRecompute(layers, budget);
+      REQUIRE(shared.Within(budget) == found);
       REQUIRE(found.has_value() == (least < std::numeric_limits<double>::infinity()));
       if (!found) continue;
       const Total total = Sum(layers, *found);
