@@ -1,5 +1,5 @@
-// Ids of the lines of standard input, or the texts of lists of ids, for the comparison with Hugging
-// Face's tokenizers.
+// Ids of the lines of standard input, their number, or the texts of lists of ids, for comparisons
+// with Hugging Face's tokenizers.
 #include <iostream>
 #include <string>
 
@@ -18,19 +18,28 @@ void DecodeLines(const equipoise::Tokenizer& tokenizer) {
   }
 }
 
+void CountIds(const equipoise::Tokenizer& tokenizer) {
+  size_t count = 0;
+  for (std::string line; std::getline(std::cin, line);)
+    count += tokenizer.Encode(line, /*parse_special=*/true).size();
+  std::cout << count << '\n';
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  const bool decode = argc == 3 && std::string(argv[2]) == "--decode";
-  if (argc != 2 && !decode) {
-    std::cerr << "usage: tokenize_main FOLDER_OR_FILE [--decode] < TEXT\n";
+  const std::string option = argc == 3 ? argv[2] : "";
+  if (argc != 2 && option != "--decode" && option != "--count") {
+    std::cerr << "usage: tokenize_main FOLDER_OR_FILE [--decode | --count] < TEXT\n";
     return 2;
   }
   try {
     std::ios::sync_with_stdio(false);
     const equipoise::Tokenizer tokenizer = equipoise::Tokenizer::Read(argv[1]);
-    if (decode) {
+    if (option == "--decode") {
       DecodeLines(tokenizer);
+    } else if (option == "--count") {
+      CountIds(tokenizer);
     } else {
       equipoise::TokenizeLines(tokenizer, std::cin, std::cout);
     }
