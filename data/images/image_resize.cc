@@ -1,6 +1,12 @@
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <vector>
 
 #include "data/images/image_codec.h"
@@ -90,21 +96,67 @@ constexpr int32_t kHalf = 1 << (kPrecision - 1);
 constexpr int64_t kRows = 16;
 constexpr int64_t kLanes = kRows * kChannels;
 
+// Transposes a square of kRows x kRows bytes: row i is at from[i], and becomes byte i of every row
+// of the result, which are at to[0], to[1] and so on.
+void Transpose(const std::array<const uint8_t*, kRows>& from,
+               const std::array<uint8_t*, kRows>& to) {
+#ifdef __SSE2__
+  // Row i interleaved with row i + 8, for each i, turns the places of all bytes, as numbers of
+  // eight bits, by one bit: four times exchange row and column.
+  __m128i rows[kRows], next[kRows];
+  for (size_t i = 0; i < kRows; ++i)
+    rows[i] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from[i]));
+  for (int turn = 0; turn < 4; ++turn) {
+    for (size_t i = 0; i < kRows / 2; ++i) {
+      next[2 * i] = _mm_unpacklo_epi8(rows[i], rows[i + kRows / 2]);
+      next[2 * i + 1] = _mm_unpackhi_epi8(rows[i], rows[i + kRows / 2]);
+    }
+    std::copy(std::begin(next), std::end(next), std::begin(rows));
+  }
+  for (size_t i = 0; i < kRows; ++i) _mm_storeu_si128(reinterpret_cast<__m128i*>(to[i]), rows[i]);
+#else
+  for (size_t i = 0; i < kRows; ++i) {
+    for (size_t j = 0; j < kRows; ++j) to[j][i] = from[i][j];
+  }
+#endif
+}
+
 // Rearranges `count` (at most kRows) rows as [x][channel][row]; the lanes of missing rows repeat
 // the last one.
 void Interleave(const uint8_t* rows, int64_t count, int64_t width, uint8_t* lanes) {
   const int64_t row_bytes = width * kChannels;
+  std::array<const uint8_t*, kRows> from;
+  std::array<uint8_t*, kRows> to;
+  int64_t begin = 0;
+  for (; begin + kRows <= row_bytes; begin += kRows) {
+    for (int64_t i = 0; i < kRows; ++i) {
+      from[static_cast<size_t>(i)] = rows + std::min(i, count - 1) * row_bytes + begin;
+      to[static_cast<size_t>(i)] = lanes + (begin + i) * kRows;
+    }
+    Transpose(from, to);
+  }
   for (int64_t row = 0; row < kRows; ++row) {
-    const uint8_t* from = rows + std::min(row, count - 1) * row_bytes;
-    for (int64_t i = 0; i < row_bytes; ++i) lanes[i * kRows + row] = from[i];
+    const uint8_t* rest = rows + std::min(row, count - 1) * row_bytes;
+    for (int64_t i = begin; i < row_bytes; ++i) lanes[i * kRows + row] = rest[i];
   }
 }
 
 void Deinterleave(const uint8_t* lanes, int64_t count, int64_t width, uint8_t* rows) {
   const int64_t row_bytes = width * kChannels;
+  std::array<const uint8_t*, kRows> from;
+  std::array<uint8_t*, kRows> to;
+  std::array<uint8_t, kRows> missing;  // what becomes of lanes without a row
+  int64_t begin = 0;
+  for (; begin + kRows <= row_bytes; begin += kRows) {
+    for (int64_t i = 0; i < kRows; ++i) {
+      from[static_cast<size_t>(i)] = lanes + (begin + i) * kRows;
+      to[static_cast<size_t>(i)] = i < count ? rows + i * row_bytes + begin : missing.data();
+    }
+    Transpose(from, to);
+  }
   for (int64_t row = 0; row < count; ++row) {
-    uint8_t* to = rows + row * row_bytes;
-    for (int64_t i = 0; i < row_bytes; ++i) to[i] = lanes[i * kRows + row];
+    uint8_t* rest = rows + row * row_bytes;
+    for (int64_t i = begin; i < row_bytes; ++i) rest[i] = lanes[i * kRows + row];
   }
 }
 
