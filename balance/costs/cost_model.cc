@@ -236,6 +236,14 @@ void CostModel::AddSums(const Group& group, const HalfCost& half, const HalfTime
   times->input_gradient_s += seconds(half.gradient_all_reduces, half.gradient_row_exchanges);
 }
 
+// The copies to the host run beside the next layer's forward, those back beside the backward of the
+// layer behind: of a stack of equal layers, beside the passes of one.
+double CostModel::CopiesBeyond(const LayerTimes& times, int64_t bytes) const {
+  const double rate = cluster_.host.link_bytes_per_s;
+  const double copy_s = rate > 0 ? static_cast<double>(bytes) / rate : 0;
+  return std::max(0.0, copy_s - times.forward_s) + std::max(0.0, copy_s - times.backward_s());
+}
+
 LayerSeconds CostModel::Seconds(int layer, const LayerLoad& whole_load) const {
   const Group& group = At(layer);
   const LayerLoad load = Shared(whole_load);
@@ -255,6 +263,10 @@ LayerSeconds CostModel::Seconds(int layer, const LayerLoad& whole_load) const {
   for (size_t asked = 0; asked < seconds.recompute_s.size(); ++asked) {
     const Recompute kind = Possible(group.work, static_cast<Recompute>(asked));
     if (kind == Recompute::kNone) continue;
+    if (kind == Recompute::kOffload) {
+      seconds.recompute_s[asked] = CopiesBeyond(seconds.times, HostBytes(layer, whole_load, kind));
+      continue;
+    }
     const bool whole = kind == Recompute::kFull || forward_s <= 0;
     const double half = kind == Recompute::kMlp ? mlp : attention;
     seconds.recompute_s[asked] = whole ? forward_s : forward_s * half / (attention + mlp);
@@ -305,7 +317,11 @@ int64_t CostModel::KeptBytes(int layer, const LayerLoad& whole_load, Recompute r
   const Group& group = At(layer);
   const LayerLoad load = Shared(whole_load);
   if (!group.has_backward) return 0;
-  const Recompute kind = Possible(group.work, recompute);
+  Recompute kind = Possible(group.work, recompute);
+  if (kind == Recompute::kOffload) {
+    if (cluster_.multiprocessors > 0) return 0;
+    kind = Recompute::kNone;  // a CPU's memory is the host's
+  }
   double bytes =
       AnalyticKeptBytes(group.work, group.trainable, load, kind, RowShares(group.work.input));
   const LoadFit& fit = group.fit.kept_bytes[static_cast<size_t>(kind)];
@@ -314,6 +330,11 @@ int64_t CostModel::KeptBytes(int layer, const LayerLoad& whole_load, Recompute r
                                               /*row_shares=*/1);
   }
   return std::llround(bytes);
+}
+
+int64_t CostModel::HostBytes(int layer, const LayerLoad& load, Recompute recompute) const {
+  const bool offloads = Possible(At(layer).work, recompute) == Recompute::kOffload;
+  return offloads && cluster_.multiprocessors > 0 ? KeptBytes(layer, load, Recompute::kNone) : 0;
 }
 
 double CostModel::AnalyticWorkBytes(const Group& group, const LayerSpec& work, bool trainable,

@@ -20,7 +20,8 @@ namespace equipoise {
 // LayerTimes with the seconds of recomputation.
 struct LayerSeconds {
   LayerTimes times;
-  std::array<double, 4> recompute_s = {};  // by Recompute
+  // By Recompute; of kOffload what copies take longer than the layer's passes.
+  std::array<double, kRecomputeKinds> recompute_s = {};
 };
 
 // Times, memory and FLOPs of a model's layers on a device of a cluster, by arithmetic alone: no
@@ -51,6 +52,10 @@ class CostModel {
   bool offloads_optimizer() const {
     return options_.style.offloads_optimizer && cluster_.multiprocessors > 0;
   }
+  // Whether activations may lie in host memory.
+  bool offloads_activations() const {
+    return options_.style.offloads_activations && cluster_.multiprocessors > 0;
+  }
   // Groups of layers that cost the same: of equal kind, and all trained or none.
   int num_groups() const { return static_cast<int>(groups_.size()); }
   // The share of the tensor ranks of a pipeline rank that a layer keeps: copies of an encoder with
@@ -74,6 +79,8 @@ class CostModel {
   LayerSeconds Seconds(int layer, const LayerLoad& load) const;
   // Bytes saved from forward to backward, including the layer's input but not its output.
   int64_t KeptBytes(int layer, const LayerLoad& load, Recompute recompute) const;
+  // Bytes that lie in the host memory of a GPU from forward to backward.
+  int64_t HostBytes(int layer, const LayerLoad& load, Recompute recompute) const;
   // Peak bytes of temporaries while a pass through the layer runs.
   int64_t WorkBytes(int layer, const LayerLoad& load) const;
   // Bytes of a layer's output on this rank.
@@ -127,6 +134,7 @@ class CostModel {
   double SumSeconds(const std::vector<TensorAllReduce>& sums, const std::vector<PerRow>& exchanges,
                     const LayerLoad& load, int tensor, double products_s) const;
   // `row_shares`: ranks that share out the rows between products, or that are kept.
+  double CopiesBeyond(const LayerTimes& times, int64_t bytes) const;
   Halves HalvesOf(const LayerSpec& work, const LayerLoad& load, int row_shares) const;
   void AddSums(const Group& group, const HalfCost& half, const HalfTimes& alone,
                const LayerLoad& load, LayerTimes* times) const;

@@ -12,7 +12,7 @@ namespace equipoise {
 class LayerCostTable {
  public:
   struct Costs : LayerSeconds {
-    std::array<double, 4> kept_bytes = {};  // by Recompute
+    std::array<double, kRecomputeKinds> kept_bytes = {};  // by Recompute
   };
   // `costs` must outlive the table.
   LayerCostTable(const CostModel& costs, const std::vector<LayerLoad>& loads);

@@ -51,6 +51,10 @@ MemoryForecast States(const CostModel& costs, const Plan& plan, int pipeline_ran
   return forecast;
 }
 
+// Halves that LibTorch takes of pinned memory for one half of a tensor, in the mean: it rounds up to
+// powers of two.
+constexpr int64_t kPinnedRounding = 3;
+
 struct Moment {
   int64_t kept = 0, temporary = 0;
   int64_t total() const { return kept + temporary; }
@@ -59,6 +63,7 @@ struct Moment {
 // One pass of a stage over a micro-batch.
 struct StagePass {
   int64_t kept = 0;          // all layers'
+  int64_t host = 0;          // likewise, in host memory
   int64_t deferred = 0;      // the same between the two halves of a backward
   Moment forward, backward;  // the worst moments, with what the stage has kept until then
 };
@@ -108,17 +113,27 @@ class StageMemory {
     const LayerSpan layers = plan_.LayersOf(stage);
     StagePass pass;
     const int64_t at_end = KeptAtEndBytes(costs_, plan_, stage, load);
+    // Of a layer that is offloaded the memory is freed when the next one has been computed, and
+    // taken again while the one behind it goes backwards.
+    const auto offloaded = [&](int layer) {
+      const bool here = layers.begin <= layer && layer < layers.end;
+      return here ? costs_.HostBytes(layer, load, RecomputeOf(plan_, layer)) : 0;
+    };
+    int64_t leaving = 0;
+    for (int layer = layers.begin; layer < layers.end; ++layer)
+      leaving = std::max(leaving, offloaded(layer));
     for (int layer = layers.begin; layer < layers.end; ++layer) {
       const int64_t kept = costs_.KeptBytes(layer, load, RecomputeOf(plan_, layer));
       const int64_t again = costs_.KeptBytes(layer, load, Recompute::kNone) - kept;
       const int64_t work = again + costs_.WorkBytes(layer, load);
       pass.kept += kept;
-      Moment now = {pass.kept, work + GatheredBytes(layer, layer + 1, layers)};
+      pass.host += offloaded(layer);
+      Moment now = {pass.kept, leaving + work + GatheredBytes(layer, layer + 1, layers)};
       // The head makes its gradient with the loss.
       if (layer + 1 == costs_.num_layers()) now.temporary += WholeGradientBytes(layer, layers);
       if (now.total() > pass.forward.total()) pass.forward = now;
-      now.temporary =
-          work + GatheredBytes(layer, layer - 1, layers) + WholeGradientBytes(layer, layers);
+      now.temporary = leaving + offloaded(layer - 1) + work +
+                      GatheredBytes(layer, layer - 1, layers) + WholeGradientBytes(layer, layers);
       if (layer + 1 == layers.end) now.kept += at_end;
       if (costs_.HasBackward(layer) && now.total() > pass.backward.total()) pass.backward = now;
     }
@@ -254,10 +269,11 @@ namespace {
 
 // The worst moment of the tensor ranks of a lane, which run their own part of the rank's list.
 Moment WorstMoment(StageMemory& stages, const Schedule& schedule,
-                   const std::vector<LayerLoad>& micro_batches, int pipeline_rank, int lane) {
+                   const std::vector<LayerLoad>& micro_batches, int pipeline_rank, int lane,
+                   int64_t* most_on_host) {
   const std::vector<int> freed_at = FreedAt(schedule, pipeline_rank);
   const std::vector<Op>& list = schedule.ranks[static_cast<size_t>(pipeline_rank)];
-  int64_t kept = 0;
+  int64_t kept = 0, on_host = 0;
   Moment worst;
   for (size_t p = 0; p < list.size(); ++p) {
     const Op& op = list[p];
@@ -271,7 +287,7 @@ Moment WorstMoment(StageMemory& stages, const Schedule& schedule,
       continue;
     }
     const bool defers = !IsForward(op.kind) && freed > static_cast<int>(p);
-    if (frees || defers) kept -= pass.kept;
+    if (frees || defers) kept -= pass.kept, on_host -= pass.host;
     Moment now = IsForward(op.kind) ? pass.forward : pass.backward;
     if (defers) {
       if (pass.deferred > now.total()) now = {pass.deferred, 0};
@@ -281,7 +297,8 @@ Moment WorstMoment(StageMemory& stages, const Schedule& schedule,
       now.kept += kept;
     }
     if (now.total() > worst.total()) worst = now;
-    if (keeps) kept += pass.kept;
+    if (keeps) kept += pass.kept, on_host += pass.host;
+    *most_on_host = std::max(*most_on_host, on_host);
   }
   return worst;
 }
@@ -295,11 +312,13 @@ MemoryForecast ForecastMemory(const CostModel& costs, const Plan& plan, const Sc
   forecast.gradients += DeferredGradientBytes(costs, plan, schedule, pipeline_rank);
   StageMemory stages(costs, plan);
   Moment worst;
+  int64_t on_host = 0;
   for (int lane = 0; lane < plan.encoder_lanes(); ++lane) {
-    Moment own = WorstMoment(stages, schedule, micro_batches, pipeline_rank, lane);
+    Moment own = WorstMoment(stages, schedule, micro_batches, pipeline_rank, lane, &on_host);
     own.kept += MostFeatureBytes(costs, plan, schedule, micro_batches, pipeline_rank, lane);
     if (own.total() > worst.total()) worst = own;
   }
+  forecast.host += kPinnedRounding * on_host / 2;
   forecast.activations = worst.kept;
   forecast.temporary = worst.temporary;
   return forecast;

@@ -96,7 +96,7 @@ void RefuseForHost(const PlanRequest& request, const std::vector<RejectedPlan>& 
   const int ranks = RanksThatFit(request);
   throw UserError(
       ExitCode::kNoPlan,
-      fmt::format("cluster: no plan fits {}{}: the optimizer's state that train.offload keeps in "
+      fmt::format("cluster: no plan fits {}{}: what train.offload keeps in "
                   "host memory needs {} of the {} of a node; what would make it fit: "
                   "cluster.host_gb of {}{}, train.moments: bf16, or model.freeze",
                   request.ranks, request.ranks == 1 ? " rank" : " ranks", GiB(least),

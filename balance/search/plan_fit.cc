@@ -30,8 +30,9 @@ constexpr int kTypicalPacks = 64;  // over which layers' costs are averaged
 constexpr int kRadius = 1;         // of the candidates around the anchor, as in the paper
 constexpr size_t kCuts = 3;        // cuts of a shape that are simulated
 constexpr int kAttempts = 8;       // to fit a rank's memory
-constexpr std::array<Recompute, 4> kKinds = {Recompute::kNone, Recompute::kAttention,
-                                             Recompute::kMlp, Recompute::kFull};
+constexpr std::array<Recompute, kRecomputeKinds> kKinds = {
+    Recompute::kNone, Recompute::kAttention, Recompute::kMlp, Recompute::kFull,
+    Recompute::kOffload};
 
 std::vector<LayerLoad> Sampled(const std::vector<LayerLoad>& packs) {
   const size_t step = std::max<size_t>(1, packs.size() / kTypicalPacks);
@@ -282,7 +283,8 @@ int64_t PlanFitter::FeatureBytes(const Plan& plan) const {
          costs_.BoundaryBytes(last, request_.workload.worst);
 }
 
-MemoryForecast PlanFitter::FitRank(Plan& plan, const Schedule& schedule, int rank) const {
+MemoryForecast PlanFitter::FitRank(Plan& plan, const Schedule& schedule, int rank,
+                                   bool offload) const {
   MemoryForecast forecast = Forecast(plan, schedule, rank);
   const bool adaptive =
       request_.recompute == RecomputeRule::kAdaptive && request_.pins.recompute.empty();
@@ -310,6 +312,7 @@ MemoryForecast PlanFitter::FitRank(Plan& plan, const Schedule& schedule, int ran
     const bool copied = plan.CopyOf(stage_of[i]) > 0 && given != Recompute::kNone;
     for (const Recompute kind : kKinds) {
       if (copied && kind != given) continue;
+      if (kind == Recompute::kOffload && !offload) continue;
       const auto k = static_cast<size_t>(kind);
       each.push_back(
           {kind, costs.recompute_s[k], micro_batches * static_cast<int64_t>(costs.kept_bytes[k])});
@@ -363,10 +366,18 @@ Schedule PlanFitter::WorstSchedule(Plan& plan) const {
 
 PlanFitter::Fit PlanFitter::FitMemory(Plan& plan) const {
   const Schedule schedule = WorstSchedule(plan);
+  Fit fit = FitRanks(plan, schedule, costs_.offloads_activations());
+  if (!fit.host_bytes || !costs_.offloads_activations()) return fit;
+  // The host has no memory for what takes least time.
+  plan.recompute = GivenRecompute();
+  return FitRanks(plan, schedule, /*offload=*/false);
+}
+
+PlanFitter::Fit PlanFitter::FitRanks(Plan& plan, const Schedule& schedule, bool offload) const {
   Fit fit;
   int64_t most = request_.cluster.memory_bytes;
   for (int rank = 0; rank < plan.pipeline(); ++rank) {
-    fit.memory.push_back(FitRank(plan, schedule, rank));
+    fit.memory.push_back(FitRank(plan, schedule, rank, offload));
     if (fit.memory.back().total() <= most) continue;
     most = fit.memory.back().total();
     fit.misfit = OutOfMemoryRank{rank, fit.memory.back()};
@@ -384,12 +395,18 @@ PlanFitter::Fit PlanFitter::FitMemory(Plan& plan) const {
 
 bool PlanFitter::FitsMemory(Plan plan) const {
   const Schedule schedule = WorstSchedule(plan);
-  std::vector<MemoryForecast> memory;
-  for (int rank = 0; rank < plan.pipeline(); ++rank) {
-    memory.push_back(FitRank(plan, schedule, rank));
-    if (memory.back().total() > request_.cluster.memory_bytes) return false;
-  }
-  return HostBytesOfNode(request_.cluster, plan, memory) <= request_.cluster.host.bytes;
+  const auto fits = [&](bool offload) {
+    std::vector<MemoryForecast> memory;
+    for (int rank = 0; rank < plan.pipeline(); ++rank) {
+      memory.push_back(FitRank(plan, schedule, rank, offload));
+      if (memory.back().total() > request_.cluster.memory_bytes) return false;
+    }
+    return HostBytesOfNode(request_.cluster, plan, memory) <= request_.cluster.host.bytes;
+  };
+  if (fits(costs_.offloads_activations())) return true;
+  if (!costs_.offloads_activations()) return false;
+  plan.recompute = GivenRecompute();
+  return fits(/*offload=*/false);
 }
 
 double PlanFitter::StepSecondsBound(const Plan& plan) const {

@@ -90,7 +90,9 @@ class PlanFitter {
   // micro-batches of the worst load that brings every rank to its peak.
   Schedule WorstSchedule(Plan& plan) const;
   // Forecasts one rank; under the adaptive rule, sets its layers' recomputation.
-  MemoryForecast FitRank(Plan& plan, const Schedule& schedule, int rank) const;
+  // `offload`: which activations may lie in host memory too.
+  MemoryForecast FitRank(Plan& plan, const Schedule& schedule, int rank, bool offload) const;
+  Fit FitRanks(Plan& plan, const Schedule& schedule, bool offload) const;
   MemoryForecast Forecast(const Plan& plan, const Schedule& schedule, int rank) const;
   int64_t FeatureBytes(const Plan& plan) const;
   // ComputeSchedule() of the request.

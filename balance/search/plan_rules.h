@@ -28,6 +28,7 @@ enum class RecomputeRule : uint8_t {
   kFull,
   kAttention,
   kMlp,
+  kOffload,
 };
 
 constexpr auto NamesOf(RecomputeRule) {
@@ -35,7 +36,8 @@ constexpr auto NamesOf(RecomputeRule) {
                                                  {RecomputeRule::kNone, "none"},
                                                  {RecomputeRule::kFull, "full"},
                                                  {RecomputeRule::kAttention, "attention"},
-                                                 {RecomputeRule::kMlp, "mlp"}});
+                                                 {RecomputeRule::kMlp, "mlp"},
+                                               {RecomputeRule::kOffload, "offload"}});
 }
 
 // The recomputation of every layer under a rule; kNone under kAdaptive, which chooses by layer.
@@ -47,6 +49,8 @@ constexpr Recompute UniformRecompute(RecomputeRule rule) {
       return Recompute::kAttention;
     case RecomputeRule::kMlp:
       return Recompute::kMlp;
+    case RecomputeRule::kOffload:
+      return Recompute::kOffload;
     case RecomputeRule::kAdaptive:
     case RecomputeRule::kNone:
       break;

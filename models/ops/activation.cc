@@ -34,17 +34,17 @@ at::Tensor GatedGradient(const at::Tensor& g, const at::Tensor& gate_up) {
   return result;
 }
 
-struct SwiGluNode : torch::autograd::Node {
+struct SwiGluNode : SavingNode {
   at::Tensor gate_up;
 
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
     return {GatedGradient(gradients[0], gate_up)};
   }
-  void release_variables() override { gate_up.reset(); }
+  void ForEachSaved(const Visit& visit) override { visit(gate_up); }
   std::string name() const override { return "SwiGlu"; }
 };
 
-struct ScaledResidualNode : torch::autograd::Node {
+struct ScaledResidualNode : SavingNode {
   Parameter* scale = nullptr;
   at::Tensor x;  // undefined when the scale is frozen
 
@@ -56,7 +56,7 @@ struct ScaledResidualNode : torch::autograd::Node {
     }
     return {g, task_should_compute_output(1) ? g.mul(scale->value) : at::Tensor()};
   }
-  void release_variables() override { x.reset(); }
+  void ForEachSaved(const Visit& visit) override { visit(x); }
   std::string name() const override { return "ScaledResidual(" + scale->name + ")"; }
 };
 

@@ -69,7 +69,7 @@ at::Tensor Cut(const at::Tensor& x, const Range& rows) {
   return x.narrow(0, rows.begin, rows.size());
 }
 
-struct PackedAttentionNode : torch::autograd::Node {
+struct PackedAttentionNode : SavingNode {
   Heads heads{};
   std::vector<Call> calls;
   bool overlap = false;  // rows of q, or of k and v, are in several calls, or in none
@@ -96,9 +96,9 @@ struct PackedAttentionNode : torch::autograd::Node {
     }
     return {gq.to(q.scalar_type()), gk.to(k.scalar_type()), gv.to(v.scalar_type())};
   }
-  void release_variables() override {
-    for (at::Tensor* t : {&q, &k, &v, &y}) t->reset();
-    lse.clear();
+  void ForEachSaved(const Visit& visit) override {
+    for (at::Tensor* saved : {&q, &k, &v, &y}) visit(*saved);
+    for (at::Tensor& each : lse) visit(each);
   }
   std::string name() const override { return "PackedAttention"; }
 
@@ -168,7 +168,7 @@ at::Tensor Merge(const at::Tensor& x) {
   return x.transpose(1, 2).reshape({x.size(0), x.size(2), -1});
 }
 
-struct FullAttentionNode : torch::autograd::Node {
+struct FullAttentionNode : SavingNode {
   at::Tensor q, k, v, y, lse;  // split in heads; y and lse only for the flash kernel
 
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
@@ -178,8 +178,8 @@ struct FullAttentionNode : torch::autograd::Node {
         g, q, k, v, y, lse, /*dropout_p=*/0.0, /*is_causal=*/false);
     return {Merge(dq), Merge(dk), Merge(dv)};
   }
-  void release_variables() override {
-    for (at::Tensor* t : {&q, &k, &v, &y, &lse}) t->reset();
+  void ForEachSaved(const Visit& visit) override {
+    for (at::Tensor* saved : {&q, &k, &v, &y, &lse}) visit(*saved);
   }
   std::string name() const override { return "FullAttention"; }
 

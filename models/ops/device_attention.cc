@@ -260,7 +260,7 @@ at::Tensor Forward(const Inputs& in, FusedState& state) {
   return ProductsForward(in);
 }
 
-struct DeviceAttentionNode : torch::autograd::Node {
+struct DeviceAttentionNode : SavingNode {
   Inputs in;
   FusedState fused;
 
@@ -277,6 +277,10 @@ struct DeviceAttentionNode : torch::autograd::Node {
         break;
     }
     return ByProducts(g);
+  }
+  // But for the ends of segments, which other layers have too.
+  void ForEachSaved(const Visit& visit) override {
+    for (at::Tensor* saved : {&in.q, &in.k, &in.v, &fused.y, &fused.lse}) visit(*saved);
   }
   void release_variables() override {
     in = Inputs();

@@ -124,7 +124,7 @@ void AddBiasGradients(const at::Tensor& g, const Parts& parts) {
   }
 }
 
-struct LinearNode : torch::autograd::Node {
+struct LinearNode : SavingNode {
   Parts parts;
   at::Tensor x;  // [padded rows, in]; undefined when the weights are frozen, or with `kept`
   std::shared_ptr<SharedInput> kept;
@@ -150,9 +150,13 @@ struct LinearNode : torch::autograd::Node {
     if (!task_should_compute_output(0)) return {at::Tensor()};
     return {InputGradient(g, parts).narrow(0, 0, rows.size(0)).view(input_shape)};
   }
+  void ForEachSaved(const Visit& visit) override {
+    visit(x);
+    if (kept) visit(kept->part());
+  }
   void release_variables() override {
     x.reset();
-    kept.reset();
+    kept.reset();  // others share it
   }
   std::string name() const override { return "Linear(" + parts[0].weight->name + ")"; }
 };

@@ -19,7 +19,7 @@ namespace {
 
 at::Tensor Rows(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
 
-struct LowRankNode : torch::autograd::Node {
+struct LowRankNode : SavingNode {
   std::vector<LowRankPart> parts;
   double scale = 1;
   at::Tensor scaled;  // s u [rows, sum of ranks]
@@ -53,7 +53,7 @@ struct LowRankNode : torch::autograd::Node {
     }
     return {gradients[0], gradient.mul_(scale).view(shape)};
   }
-  void release_variables() override { scaled.reset(); }
+  void ForEachSaved(const Visit& visit) override { visit(scaled); }
   std::string name() const override { return "LowRank(" + parts[0].b->name + ")"; }
 };
 

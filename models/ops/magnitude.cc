@@ -36,7 +36,7 @@ at::Tensor RowSquares(const MagnitudePart& part, double scale) {
   return squares;
 }
 
-struct MagnitudeNode : torch::autograd::Node {
+struct MagnitudeNode : SavingNode {
   std::vector<MagnitudePart> parts;
   at::Tensor normal;   // z / norm in the parts' columns [rows, sum of widths]
   at::Tensor factors;  // [n]
@@ -55,7 +55,7 @@ struct MagnitudeNode : torch::autograd::Node {
     }
     return {at::mul(gradients[0], factors)};
   }
-  void release_variables() override { normal.reset(); }
+  void ForEachSaved(const Visit& visit) override { visit(normal); }
   std::string name() const override { return "Magnitudes(" + parts[0].magnitude->name + ")"; }
 };
 

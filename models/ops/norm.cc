@@ -18,7 +18,7 @@ namespace {
 
 constexpr int64_t kColumnGrain = 256;  // fewest columns for a thread
 
-struct LayerNormNode : torch::autograd::Node {
+struct LayerNormNode : SavingNode {
   Parameter* weight = nullptr;
   Parameter* bias = nullptr;
   at::Tensor x, mean, rstd;
@@ -32,15 +32,15 @@ struct LayerNormNode : torch::autograd::Node {
     if (bias->trainable) bias->AddGradient(gb);
     return {gx};
   }
-  void release_variables() override {
-    x.reset();
-    mean.reset();
-    rstd.reset();
+  void ForEachSaved(const Visit& visit) override {
+    visit(x);
+    visit(mean);
+    visit(rstd);
   }
   std::string name() const override { return "LayerNorm(" + weight->name + ")"; }
 };
 
-struct RmsNormNode : torch::autograd::Node {
+struct RmsNormNode : SavingNode {
   Parameter* weight = nullptr;
   at::Tensor x, rstd;  // [rows, size]; rstd [rows] fp32
   std::vector<int64_t> input_shape;
@@ -59,9 +59,9 @@ struct RmsNormNode : torch::autograd::Node {
     });
     return {gx.view(input_shape)};
   }
-  void release_variables() override {
-    x.reset();
-    rstd.reset();
+  void ForEachSaved(const Visit& visit) override {
+    visit(x);
+    visit(rstd);
   }
   std::string name() const override { return "RmsNorm(" + weight->name + ")"; }
 
@@ -83,7 +83,7 @@ struct RmsNormNode : torch::autograd::Node {
 };
 
 // RmsNormNode by LibTorch's fused kernels, for tensors that are not on the CPU.
-struct DeviceRmsNormNode : torch::autograd::Node {
+struct DeviceRmsNormNode : SavingNode {
   Parameter* weight = nullptr;
   at::Tensor x, rstd;  // [rows, size]; rstd [rows, 1] fp32
   std::vector<int64_t> input_shape;
@@ -100,9 +100,9 @@ struct DeviceRmsNormNode : torch::autograd::Node {
     }
     return {wanted[0] ? gx.view(input_shape) : at::Tensor()};
   }
-  void release_variables() override {
-    x.reset();
-    rstd.reset();
+  void ForEachSaved(const Visit& visit) override {
+    visit(x);
+    visit(rstd);
   }
   std::string name() const override { return "RmsNorm(" + weight->name + ")"; }
 };

@@ -10,7 +10,7 @@ namespace {
 
 constexpr double kSlope = 1.702;
 
-struct QuickGeluNode : torch::autograd::Node {
+struct QuickGeluNode : SavingNode {
   at::Tensor x;
 
   // With s = sigmoid(1.702 x): d/dx x s = s (1 + 1.702 x (1 - s)).
@@ -19,7 +19,7 @@ struct QuickGeluNode : torch::autograd::Node {
     at::Tensor slope = s.neg().add_(1).mul_(x).mul_(kSlope).add_(1);
     return {slope.mul_(s).mul_(gradients[0])};
   }
-  void release_variables() override { x.reset(); }
+  void ForEachSaved(const Visit& visit) override { visit(x); }
   std::string name() const override { return "QuickGelu"; }
 };
 

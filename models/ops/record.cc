@@ -6,9 +6,13 @@
 
 #include <utility>
 
+#include "configs/base/error.h"
+
 namespace equipoise::ops {
 
 namespace {
+
+thread_local SavedActivations* collecting = nullptr;
 
 torch::autograd::Edge EdgeTo(const at::Tensor& input) {
   return input.defined() && input.requires_grad() ? torch::autograd::impl::gradient_edge(input)
@@ -16,6 +20,29 @@ torch::autograd::Edge EdgeTo(const at::Tensor& input) {
 }
 
 }  // namespace
+
+SavedActivations::SavedActivations() {
+  EQUIPOISE_CHECK(collecting == nullptr, "saved activations are collected already");
+  collecting = this;
+}
+
+SavedActivations::~SavedActivations() { collecting = nullptr; }
+
+std::vector<at::Tensor> SavedActivations::All() const {
+  std::vector<at::Tensor> all;
+  for (const std::shared_ptr<SavingNode>& node : nodes_) {
+    node->ForEachSaved([&all](at::Tensor& saved) {
+      if (saved.defined()) all.push_back(saved);
+    });
+  }
+  return all;
+}
+
+void Noted(const std::shared_ptr<torch::autograd::Node>& node) {
+  if (collecting == nullptr) return;
+  if (auto saving = std::dynamic_pointer_cast<SavingNode>(node))
+    collecting->nodes_.push_back(std::move(saving));
+}
 
 bool NeedsGradient(const at::Tensor& input) {
   return at::GradMode::is_enabled() && input.defined() && input.requires_grad();
@@ -40,6 +67,7 @@ void Record(const at::Tensor& output, const std::shared_ptr<torch::autograd::Nod
   for (const at::Tensor* input : inputs) edges.push_back(EdgeTo(*input));
   node->set_next_edges(std::move(edges));
   torch::autograd::set_history(output, node);
+  Noted(node);
 }
 
 void Record(const std::vector<at::Tensor>& outputs,
@@ -50,6 +78,7 @@ void Record(const std::vector<at::Tensor>& outputs,
   for (const at::Tensor& input : inputs) edges.push_back(EdgeTo(input));
   node->set_next_edges(std::move(edges));
   torch::autograd::set_history(outputs, node);
+  Noted(node);
 }
 
 }  // namespace equipoise::ops

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/function.h>
 
+#include <functional>
 #include <initializer_list>
 #include <memory>
 #include <vector>
@@ -14,9 +15,37 @@ namespace equipoise::ops {
 
 // Recording of our operations in the autograd graph: an operation computes its result without
 // recording, then makes one node of its own the result's grad_fn. A node saves activations as plain
-// members, frees them in release_variables(), reads weights from their Parameters when it runs, and
-// adds their gradients there. So the graph never holds a weight, an operation whose input needs no
+// members (SavingNode), reads weights from their Parameters when it runs, and adds their gradients
+// there. So the graph never holds a weight, an operation whose input needs no
 // gradient still trains its weights, and one with neither records nothing.
+
+// A node that saves activations: what was made in this pass, and what nothing but this pass reads.
+class SavingNode : public torch::autograd::Node {
+ public:
+  using Visit = std::function<void(at::Tensor& saved)>;
+  // Visits each; undefined ones too.
+  virtual void ForEachSaved(const Visit& visit) = 0;
+  void release_variables() override {
+    ForEachSaved([](at::Tensor& saved) { saved.reset(); });
+  }
+};
+
+// The activations that nodes have saved which this thread records while the object lives. At most
+// one at a time.
+class SavedActivations {
+ public:
+  SavedActivations();
+  ~SavedActivations();
+  SavedActivations(const SavedActivations&) = delete;
+  SavedActivations& operator=(const SavedActivations&) = delete;
+
+  // Those of the nodes so far; each as often as it is saved.
+  std::vector<at::Tensor> All() const;
+
+ private:
+  friend void Noted(const std::shared_ptr<torch::autograd::Node>& node);
+  std::vector<std::shared_ptr<SavingNode>> nodes_;
+};
 
 // Guard under which ATen computes without recording.
 using BelowAutograd = at::AutoDispatchBelowADInplaceOrView;

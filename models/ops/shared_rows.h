@@ -39,6 +39,8 @@ class SharedInput {
       : part_(part.detach()), rows_(rows), group_(group) {}
   // Says that Take() will be called once more.
   void WillTake() { ++uses_; }
+  // This rank's own rows; undefined behind the last call of Take().
+  at::Tensor& part() { return part_; }
   // All rows; nothing is held any more after the last call.
   at::Tensor Take();
 

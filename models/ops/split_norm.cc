@@ -22,7 +22,7 @@ at::Tensor RowSums(const std::vector<at::Tensor>& xs, Communicator* group) {
 // Size of the vectors that are normalized, over all ranks.
 double WholeSize(const Parameter& weight) { return static_cast<double>(weight.whole_shape()[0]); }
 
-struct TensorParallelRmsNormNode : torch::autograd::Node {
+struct TensorParallelRmsNormNode : SavingNode {
   std::vector<Parameter*> weights;
   std::vector<at::Tensor> xs;  // [rows, size]
   at::Tensor rstd;             // [xs, rows] fp32
@@ -54,9 +54,9 @@ struct TensorParallelRmsNormNode : torch::autograd::Node {
     }
     return results;
   }
-  void release_variables() override {
-    xs.clear();
-    rstd.reset();
+  void ForEachSaved(const Visit& visit) override {
+    for (at::Tensor& x : xs) visit(x);
+    visit(rstd);
   }
   std::string name() const override { return "TensorParallelRmsNorm(" + weights[0]->name + ")"; }
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "configs/base/error.h"
+#include "models/ops/record.h"
 
 namespace equipoise {
 namespace {
@@ -32,9 +33,11 @@ struct Stage::Kept {
   size_t layer;
   std::optional<Layer::Half> half;  // absent: the whole layer
   bool again;                       // it is run again in backward
+  bool offloads = false;            // what it keeps goes to host memory
   at::Tensor input = {};            // a leaf of its graph; undefined for the model's first layer
   at::Tensor output = {};           // the graph's end; undefined until a piece is run again
   bool ran = false;
+  std::shared_ptr<OffloadedActivations> offloaded = {};
 };
 
 struct Stage::InFlight {
@@ -70,8 +73,9 @@ void Stage::AddPieces(size_t layer, std::vector<Kept>& kept) const {
     kept.push_back({layer, Layer::Half::kAttention, what == Recompute::kAttention});
     kept.push_back({layer, Layer::Half::kMlp, what == Recompute::kMlp});
   } else {
-    kept.push_back(
-        {layer, std::nullopt, what == Recompute::kFull && layers_[layer]->can_recompute()});
+    kept.push_back({layer, std::nullopt,
+                    what == Recompute::kFull && layers_[layer]->can_recompute(),
+                    what == Recompute::kOffload && layers_[layer]->has_halves()});
   }
 }
 
@@ -82,13 +86,27 @@ at::Tensor Stage::Run(const InFlight& pass, const Kept& kept) {
                    : layer.Forward(*pass.batch, kept.input, pass.loss_scale);
 }
 
-at::Tensor Stage::ForwardPiece(const InFlight& pass, const at::Tensor& input, Kept& kept) {
+at::Tensor Stage::RunAndOffload(const InFlight& pass, const Flow& flow, Kept& kept) {
+  const ops::SavedActivations saved;
+  at::Tensor output = Run(pass, kept);
+  if (!output.defined()) return output;
+  std::vector<at::Tensor> activations = saved.All();
+  activations.push_back(kept.input);
+  kept.offloaded = std::make_shared<OffloadedActivations>(activations, flow.features);
+  // The memory of the layer before: its copies had this layer's time.
+  if (const auto before = leaving_.lock()) before->Release();
+  leaving_ = kept.offloaded;
+  return output;
+}
+
+at::Tensor Stage::ForwardPiece(const InFlight& pass, const at::Tensor& input, const Flow& flow,
+                               Kept& kept) {
   if (input.defined()) {
     kept.input = input.detach();
     kept.input.set_requires_grad(&kept != &pass.kept.front() || pass.input_marked);
   }
   const at::AutoGradMode grad(!kept.again);
-  at::Tensor output = Run(pass, kept);
+  at::Tensor output = kept.offloads ? RunAndOffload(pass, flow, kept) : Run(pass, kept);
   kept.ran = output.defined();
   if (!kept.ran) {
     kept.input.reset();
@@ -128,7 +146,7 @@ at::Tensor Stage::Forward(int id, const MicroBatch& batch, const at::Tensor& inp
       Before(kept.layer);
       x = EnterLayer(layer, flow);
     }
-    x = ForwardPiece(*pass, x, kept);
+    x = ForwardPiece(*pass, x, flow, kept);
     if (i + 1 == pass->kept.size() || pass->kept[i + 1].layer != kept.layer) {
       LeaveLayer(layer, batch, std::move(x), kept.layer + 1 == layers_.size(), flow);
       After(kept.layer);
@@ -157,6 +175,7 @@ at::Tensor Stage::BackwardPiece(const InFlight& pass, Kept& kept, const at::Tens
     kept.output = Run(pass, kept);
   }
   if (!kept.output.requires_grad() || (!grad.defined() && kept.output.dim() != 0)) return {};
+  if (kept.offloaded) kept.offloaded->Wait();
   torch::autograd::backward({kept.output}, {grad});
   return kept.input.defined() ? kept.input.grad() : at::Tensor();
 }
@@ -180,6 +199,11 @@ at::Tensor Stage::WalkBackwards(int id, const at::Tensor& grad_output,
       grad = EnterBackward(*layers_[layer], batch, layer >= pass->first_wanted, flow);
     }
     begun = layer;
+    // This layer's, unless they came with the one behind it, and those of the layer that is next.
+    for (size_t ahead = 1; ahead <= std::min<size_t>(2, pass->kept.size()); ++ahead) {
+      const Kept& each = pass->kept[pass->kept.size() - ahead];
+      if (each.offloaded) each.offloaded->Return();
+    }
     grad = BackwardPiece(*pass, pass->kept.back(), grad);
     pass->kept.pop_back();
     if (!pass->kept.empty() && pass->kept.back().layer == layer) continue;
@@ -253,6 +277,14 @@ size_t Stage::num_deferred() const {
   size_t count = 0;
   for (const auto& [id, products] : deferred_) count += products.size();
   return count;
+}
+
+int64_t Stage::offloaded_bytes() const {
+  int64_t bytes = 0;
+  for (const auto& [id, pass] : in_flight_) {
+    for (const Kept& kept : pass->kept) bytes += kept.offloaded ? kept.offloaded->bytes() : 0;
+  }
+  return bytes;
 }
 
 size_t Stage::num_kept() const {

@@ -7,14 +7,17 @@
 
 #include "models/layers/layer.h"
 #include "models/stages/features.h"
+#include "models/stages/offloaded_activations.h"
 
 namespace equipoise {
 
 // Consecutive layers on one rank. Runs them forwards on detached inputs, keeps what backward needs
 // for each micro-batch in flight, and walks them backwards.
 //
-// A layer with a Recompute other than kNone keeps its input, or the input of one of its halves, in
-// place of its activations, and runs a second time during backward.
+// A layer that is recomputed keeps its input, or the input of one of its halves, in place of its
+// activations, and runs a second time during backward. One with Recompute::kOffload keeps all, in
+// host memory: the copies of a layer run while the next is computed, and come back one layer ahead
+// of backward.
 //
 // Not thread-safe. Gradients have the same bits with and without recompute, and for every
 // interleaving of forward and backward passes in which each of the two kinds comes in ascending
@@ -68,6 +71,8 @@ class Stage {
   // Layers (halves, where one is made again) that keep something for a micro-batch in flight, over
   // all of them.
   size_t num_kept() const;
+  // Bytes of activations in host memory, over all micro-batches in flight.
+  int64_t offloaded_bytes() const;
   // Products left by BackwardInput, over all micro-batches.
   size_t num_deferred() const;
 
@@ -76,7 +81,10 @@ class Stage {
   struct Kept;
   void AddPieces(size_t layer, std::vector<Kept>& kept) const;
   at::Tensor Run(const InFlight& pass, const Kept& kept);
-  at::Tensor ForwardPiece(const InFlight& pass, const at::Tensor& input, Kept& kept);
+  // `flow`: what goes on beside the layer, and stays where it is.
+  at::Tensor RunAndOffload(const InFlight& pass, const Flow& flow, Kept& kept);
+  at::Tensor ForwardPiece(const InFlight& pass, const at::Tensor& input, const Flow& flow,
+                          Kept& kept);
   at::Tensor BackwardPiece(const InFlight& pass, Kept& kept, const at::Tensor& grad);
   // The features of a stage's input, and its rows in memory of their own where they are kept.
   Flow TakeInput(const MicroBatch& batch, const at::Tensor& input) const;
@@ -89,6 +97,7 @@ class Stage {
   std::vector<std::unique_ptr<Layer>> layers_;
   std::map<int, std::unique_ptr<InFlight>> in_flight_;
   std::map<int, DeferredGradients> deferred_;  // by micro-batch
+  std::weak_ptr<OffloadedActivations> leaving_;  // the last: their memory is not freed yet
 };
 
 }  // namespace equipoise

@@ -127,6 +127,9 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     return c10::Stream(c10::Stream::DEFAULT, at::Device(at::kCUDA, device.index()));
   }
   c10::Stream getDefaultStream(at::Device device) const override { return getStream(device); }
+  c10::Stream getStreamFromGlobalPool(at::Device device, bool /*high*/) const override {
+    return getStream(device);
+  }
   c10::Stream exchangeStream(c10::Stream stream) const override { return stream; }
   c10::DeviceIndex deviceCount() const noexcept override { return kStandInGpus; }
   void record(void** event, const c10::Stream& stream, c10::DeviceIndex,

@@ -57,7 +57,8 @@ Gradients Run(TestModel& model, const std::vector<MicroBatch>& batches, const st
 TEST_CASE("recompute changes no bit of a gradient", "[models][cpu]") {
   const auto dtype = GENERATE(at::kFloat, at::kBFloat16);
   const bool tied = GENERATE(false, true);
-  const auto recompute = GENERATE(Recompute::kAttention, Recompute::kMlp, Recompute::kFull);
+  const auto recompute = GENERATE(Recompute::kAttention, Recompute::kMlp, Recompute::kFull,
+                                  Recompute::kOffload);
   const ModelConfig config = TinyText("qwen2", tied);
   const auto batches = Batches(config, 2);
   TestModel plain = MakeModel(config, dtype), again = MakeModel(config, dtype);
@@ -75,7 +76,8 @@ TEST_CASE("a layer keeps what its recompute leaves", "[models][cpu]") {
   for (const auto& [recompute, kept] : std::map<Recompute, size_t>{{Recompute::kNone, 8},
                                                                    {Recompute::kAttention, 12},
                                                                    {Recompute::kMlp, 12},
-                                                                   {Recompute::kFull, 8}}) {
+                                                                   {Recompute::kFull, 8},
+                                                                   {Recompute::kOffload, 8}}) {
     TestModel model = MakeModel(config);
     for (const auto& layer : model.stage->layers()) layer->recompute = recompute;
     std::vector<size_t> walked;
@@ -86,6 +88,23 @@ TEST_CASE("a layer keeps what its recompute leaves", "[models][cpu]") {
     model.stage->Backward(0, {});
     CHECK(walked == std::vector<size_t>{7, 6, 5, 4, 3, 2, 1, 0});
   }
+}
+
+TEST_CASE("activations of blocks lie in host memory until backward", "[models][cpu]") {
+  const ModelConfig config = TinyInternVl(false);
+  const auto batches = Batches(config, 2);
+  TestModel model = MakeModel(config), plain = MakeModel(config);
+  for (const auto& layer : model.stage->layers()) layer->recompute = Recompute::kOffload;
+  model.stage->Forward(0, batches[0], {}, 1.0);
+  const int64_t first = model.stage->offloaded_bytes();
+  CHECK(first > 0);
+  model.stage->Forward(1, batches[1], {}, 1.0);
+  CHECK(model.stage->offloaded_bytes() > first);
+  model.stage->Backward(0, {});
+  model.stage->Backward(1, {});
+  CHECK(model.stage->offloaded_bytes() == 0);
+  plain.stage->Forward(0, batches[0], {}, 1.0);
+  CHECK(plain.stage->offloaded_bytes() == 0);
 }
 
 TEST_CASE("interleaving forward and backward passes changes no bit", "[models][cpu]") {
@@ -102,7 +121,7 @@ TEST_CASE("interleaving forward and backward passes changes no bit", "[models][c
 
 TEST_CASE("a backward in two halves changes no bit", "[models][cpu]") {
   const auto dtype = GENERATE(at::kFloat, at::kBFloat16);
-  const auto recompute = GENERATE(Recompute::kNone, Recompute::kFull);
+  const auto recompute = GENERATE(Recompute::kNone, Recompute::kFull, Recompute::kOffload);
   for (const ModelConfig& config : {TinyText("qwen2", true), TinyInternVl(false)}) {
     const auto batches = Batches(config, 3);
     TestModel whole = MakeModel(config, dtype), halves = MakeModel(config, dtype),

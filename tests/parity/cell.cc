@@ -133,8 +133,9 @@ std::vector<Recompute> CellRecompute(const Cell& cell, const ModelConfig& config
   for (const LayerSpec& layer : LayerSpecs(config)) {
     const bool named = cell.recompute.find(ComponentName(layer.component)) != std::string::npos;
     if (random) {
-      recompute.push_back(static_cast<Recompute>(dice() % 4));
-    } else if (cell.recompute == "attention" || cell.recompute == "mlp") {
+      recompute.push_back(static_cast<Recompute>(dice() % kRecomputeKinds));
+    } else if (cell.recompute == "attention" || cell.recompute == "mlp" ||
+               cell.recompute == "offload") {
       recompute.push_back(ParseEnum<Recompute>(cell.recompute).value());
     } else {
       recompute.push_back(named ? Recompute::kFull : Recompute::kNone);

@@ -82,7 +82,7 @@ void Replica::Build() {
   optimizer_ = std::make_unique<ZeroOptimizer>(
       model_->parameters(), DecayGroups(parameters, factor, train.weight_decay),
       AdamWOptions{train.beta1, train.beta2, train.eps, DtypeOf(train.moments),
-                   OffloadsOptimizer(train.offload), RoundingSeed(train)},
+                   Offloads(train.offload, OffloadedState::kOptimizer), RoundingSeed(train)},
       model_->shards(), model_->optimizer_groups());
 }
 

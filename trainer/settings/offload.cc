@@ -2,19 +2,21 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "configs/base/error.h"
 
 namespace equipoise {
 
-bool OffloadsOptimizer(const std::vector<OffloadedState>& states) {
-  for (const OffloadedState state : states) {
-    if (state == OffloadedState::kOptimizer) continue;
+bool Offloads(const std::vector<OffloadedState>& states, OffloadedState state) {
+  for (const OffloadedState each : states) {
+    if (each == OffloadedState::kOptimizer || each == OffloadedState::kActivations) continue;
     throw ConfigError(fmt::format(
-        "train.offload: {} cannot be offloaded yet; use [optimizer], and parallel.zero: 3 or "
-        "balance.recompute for what does not fit then",
-        ToString(state)));
+        "train.offload: {} cannot be offloaded yet; use [optimizer, activations], and "
+        "parallel.zero: 3 for what does not fit then",
+        ToString(each)));
   }
-  return !states.empty();
+  return std::find(states.begin(), states.end(), state) != states.end();
 }
 
 }  // namespace equipoise

@@ -18,8 +18,7 @@ constexpr auto NamesOf(OffloadedState) {
                                                   {OffloadedState::kActivations, "activations"}});
 }
 
-// Whether the optimizer's state is among them. Throws ConfigError for what is not built yet: all
-// else.
-bool OffloadsOptimizer(const std::vector<OffloadedState>& states);
+// Whether one is among them. Throws ConfigError for what is not built yet.
+bool Offloads(const std::vector<OffloadedState>& states, OffloadedState state);
 
 }  // namespace equipoise
