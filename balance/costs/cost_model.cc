@@ -27,7 +27,15 @@ constexpr double kAnalyticErrorBand = 0.06;
 // The recomputation that a layer does when `asked` is set for it.
 Recompute Possible(const LayerSpec& work, Recompute asked) {
   if (work.gradient_with_loss) return Recompute::kNone;
-  return asked == Recompute::kFull || work.has_halves ? asked : Recompute::kNone;
+  if (work.has_halves) return asked;
+  return asked == Recompute::kFull || asked == Recompute::kFullOffload ? Recompute::kFull
+                                                                       : Recompute::kNone;
+}
+
+// What keeps the same, on the device.
+Recompute KeptAs(Recompute kind) {
+  if (kind == Recompute::kOffload) return Recompute::kNone;
+  return kind == Recompute::kFullOffload ? Recompute::kFull : kind;
 }
 
 // Times of a layer from those of its halves.
@@ -263,13 +271,13 @@ LayerSeconds CostModel::Seconds(int layer, const LayerLoad& whole_load) const {
   for (size_t asked = 0; asked < seconds.recompute_s.size(); ++asked) {
     const Recompute kind = Possible(group.work, static_cast<Recompute>(asked));
     if (kind == Recompute::kNone) continue;
-    if (kind == Recompute::kOffload) {
-      seconds.recompute_s[asked] = CopiesBeyond(seconds.times, HostBytes(layer, whole_load, kind));
-      continue;
-    }
-    const bool whole = kind == Recompute::kFull || forward_s <= 0;
+    const bool whole =
+        kind == Recompute::kFull || kind == Recompute::kFullOffload || forward_s <= 0;
     const double half = kind == Recompute::kMlp ? mlp : attention;
-    seconds.recompute_s[asked] = whole ? forward_s : forward_s * half / (attention + mlp);
+    double& more_s = seconds.recompute_s[asked];
+    if (kind != Recompute::kOffload)
+      more_s = whole ? forward_s : forward_s * half / (attention + mlp);
+    more_s += CopiesBeyond(seconds.times, HostBytes(layer, whole_load, kind));
   }
   return seconds;
 }
@@ -318,9 +326,9 @@ int64_t CostModel::KeptBytes(int layer, const LayerLoad& whole_load, Recompute r
   const LayerLoad load = Shared(whole_load);
   if (!group.has_backward) return 0;
   Recompute kind = Possible(group.work, recompute);
-  if (kind == Recompute::kOffload) {
+  if (kind != KeptAs(kind)) {
     if (cluster_.multiprocessors > 0) return 0;
-    kind = Recompute::kNone;  // a CPU's memory is the host's
+    kind = KeptAs(kind);  // a CPU's memory is the host's
   }
   double bytes =
       AnalyticKeptBytes(group.work, group.trainable, load, kind, RowShares(group.work.input));
@@ -333,8 +341,9 @@ int64_t CostModel::KeptBytes(int layer, const LayerLoad& whole_load, Recompute r
 }
 
 int64_t CostModel::HostBytes(int layer, const LayerLoad& load, Recompute recompute) const {
-  const bool offloads = Possible(At(layer).work, recompute) == Recompute::kOffload;
-  return offloads && cluster_.multiprocessors > 0 ? KeptBytes(layer, load, Recompute::kNone) : 0;
+  const Recompute kind = Possible(At(layer).work, recompute);
+  const bool offloads = kind != KeptAs(kind) && cluster_.multiprocessors > 0;
+  return offloads ? KeptBytes(layer, load, KeptAs(kind)) : 0;
 }
 
 double CostModel::AnalyticWorkBytes(const Group& group, const LayerSpec& work, bool trainable,

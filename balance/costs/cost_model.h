@@ -20,7 +20,7 @@ namespace equipoise {
 // LayerTimes with the seconds of recomputation.
 struct LayerSeconds {
   LayerTimes times;
-  // By Recompute; of kOffload what copies take longer than the layer's passes.
+  // By Recompute, with what copies to and from host memory take longer than the layer's passes.
   std::array<double, kRecomputeKinds> recompute_s = {};
 };
 

@@ -212,7 +212,9 @@ int64_t KeptAtEndBytes(const CostModel& costs, const Plan& plan, int stage, cons
                : 0;
   }
   const Recompute recompute = RecomputeOf(plan, last);
-  if (recompute == Recompute::kFull || recompute == Recompute::kMlp) return 0;
+  if (recompute != Recompute::kNone && recompute != Recompute::kAttention &&
+      recompute != Recompute::kOffload)
+    return 0;
   return costs.BoundaryBytes(last, load);
 }
 

@@ -31,8 +31,12 @@ constexpr int kRadius = 1;         // of the candidates around the anchor, as in
 constexpr size_t kCuts = 3;        // cuts of a shape that are simulated
 constexpr int kAttempts = 8;       // to fit a rank's memory
 constexpr std::array<Recompute, kRecomputeKinds> kKinds = {
-    Recompute::kNone, Recompute::kAttention, Recompute::kMlp, Recompute::kFull,
-    Recompute::kOffload};
+    Recompute::kNone, Recompute::kAttention, Recompute::kMlp,
+    Recompute::kFull, Recompute::kOffload,   Recompute::kFullOffload};
+
+bool IsOffload(Recompute kind) {
+  return kind == Recompute::kOffload || kind == Recompute::kFullOffload;
+}
 
 std::vector<LayerLoad> Sampled(const std::vector<LayerLoad>& packs) {
   const size_t step = std::max<size_t>(1, packs.size() / kTypicalPacks);
@@ -312,7 +316,7 @@ MemoryForecast PlanFitter::FitRank(Plan& plan, const Schedule& schedule, int ran
     const bool copied = plan.CopyOf(stage_of[i]) > 0 && given != Recompute::kNone;
     for (const Recompute kind : kKinds) {
       if (copied && kind != given) continue;
-      if (kind == Recompute::kOffload && !offload) continue;
+      if (IsOffload(kind) && !offload) continue;
       const auto k = static_cast<size_t>(kind);
       each.push_back(
           {kind, costs.recompute_s[k], micro_batches * static_cast<int64_t>(costs.kept_bytes[k])});
@@ -338,7 +342,8 @@ MemoryForecast PlanFitter::FitRank(Plan& plan, const Schedule& schedule, int ran
     forecast = Forecast(plan, schedule, rank);
   }
   if (forecast.total() > request_.cluster.memory_bytes) {
-    set(std::vector<Recompute>(layers.size(), Recompute::kFull));
+    set(std::vector<Recompute>(layers.size(),
+                               offload ? Recompute::kFullOffload : Recompute::kFull));
     forecast = Forecast(plan, schedule, rank);
   }
   return forecast;

@@ -29,6 +29,7 @@ enum class RecomputeRule : uint8_t {
   kAttention,
   kMlp,
   kOffload,
+  kFullOffload,
 };
 
 constexpr auto NamesOf(RecomputeRule) {
@@ -37,7 +38,8 @@ constexpr auto NamesOf(RecomputeRule) {
                                                  {RecomputeRule::kFull, "full"},
                                                  {RecomputeRule::kAttention, "attention"},
                                                  {RecomputeRule::kMlp, "mlp"},
-                                               {RecomputeRule::kOffload, "offload"}});
+                                               {RecomputeRule::kOffload, "offload"},
+                                               {RecomputeRule::kFullOffload, "full_offload"}});
 }
 
 // The recomputation of every layer under a rule; kNone under kAdaptive, which chooses by layer.
@@ -51,6 +53,8 @@ constexpr Recompute UniformRecompute(RecomputeRule rule) {
       return Recompute::kMlp;
     case RecomputeRule::kOffload:
       return Recompute::kOffload;
+    case RecomputeRule::kFullOffload:
+      return Recompute::kFullOffload;
     case RecomputeRule::kAdaptive:
     case RecomputeRule::kNone:
       break;

@@ -195,7 +195,7 @@ class StepBytes {
     const LayerSpec& spec = costs_.Work(layer);
     const Recompute kind = RecomputeOf(plan_, layer);
     const auto of_half = [&](const HalfCost& half, Recompute alone) {
-      const bool whole = kind == Recompute::kFull;
+      const bool whole = kind == Recompute::kFull || kind == Recompute::kFullOffload;
       const bool again = !spec.gradient_with_loss &&
                          (whole || (spec.has_halves && kind == alone)) && costs_.HasBackward(layer);
       double bytes = (again ? 2 : 1) * SumBytes(half.all_reduces, packs_);
@@ -216,8 +216,9 @@ class StepBytes {
       const HalfCost& half = costs_.Work(layer).attention;
       if (half.attention_flops_per_pair == 0) continue;
       const double queries = half.attention_flops_per_pair / 4 * static_cast<double>(load_.tokens);
-      const bool again = RecomputeOf(plan_, layer) == Recompute::kFull ||
-                         RecomputeOf(plan_, layer) == Recompute::kAttention;
+      const Recompute kind = RecomputeOf(plan_, layer);
+      const bool again = kind != Recompute::kNone && kind != Recompute::kMlp &&
+                         kind != Recompute::kOffload;
       const int passes = costs_.HasBackward(layer) ? (again ? 3 : 2) : 1;
       elements += passes * (2 * queries + half.keys_values.At(load_) +
                             CopiedKeysValues(half, load_, costs_.options().style));

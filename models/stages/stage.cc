@@ -73,9 +73,10 @@ void Stage::AddPieces(size_t layer, std::vector<Kept>& kept) const {
     kept.push_back({layer, Layer::Half::kAttention, what == Recompute::kAttention});
     kept.push_back({layer, Layer::Half::kMlp, what == Recompute::kMlp});
   } else {
-    kept.push_back({layer, std::nullopt,
-                    what == Recompute::kFull && layers_[layer]->can_recompute(),
-                    what == Recompute::kOffload && layers_[layer]->has_halves()});
+    const bool again = what == Recompute::kFull || what == Recompute::kFullOffload;
+    const bool offloads = what == Recompute::kOffload || what == Recompute::kFullOffload;
+    kept.push_back({layer, std::nullopt, again && layers_[layer]->can_recompute(),
+                    offloads && layers_[layer]->has_halves()});
   }
 }
 
@@ -170,12 +171,12 @@ at::Tensor Stage::BackwardPiece(const InFlight& pass, Kept& kept, const at::Tens
   if (!kept.ran) return {};
   // Without a gradient from above only a loss, a scalar, can begin.
   if (!grad.defined() && kept.layer + 1 < layers_.size()) return {};
+  if (kept.offloaded) kept.offloaded->Wait();
   if (!kept.output.defined()) {
     const at::AutoGradMode enabled(true);
     kept.output = Run(pass, kept);
   }
   if (!kept.output.requires_grad() || (!grad.defined() && kept.output.dim() != 0)) return {};
-  if (kept.offloaded) kept.offloaded->Wait();
   torch::autograd::backward({kept.output}, {grad});
   return kept.input.defined() ? kept.input.grad() : at::Tensor();
 }

@@ -15,9 +15,8 @@ namespace equipoise {
 // for each micro-batch in flight, and walks them backwards.
 //
 // A layer that is recomputed keeps its input, or the input of one of its halves, in place of its
-// activations, and runs a second time during backward. One with Recompute::kOffload keeps all, in
-// host memory: the copies of a layer run while the next is computed, and come back one layer ahead
-// of backward.
+// activations, and runs a second time during backward. What a block keeps may lie in host memory:
+// the copies of a layer run while the next is computed, and come back one layer ahead of backward.
 //
 // Not thread-safe. Gradients have the same bits with and without recompute, and for every
 // interleaving of forward and backward passes in which each of the two kinds comes in ascending

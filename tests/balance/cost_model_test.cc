@@ -260,6 +260,38 @@ TEST_CASE("context ranks that share out rows of a head have copies of its keys",
   CHECK(kept(rows) == Approx(kept(alone) / 32 + 3 * keys_values / 32));  // 4 ranks have each key
 }
 
+TEST_CASE("offloaded activations take host memory, and the time of copies that nothing hides",
+          "[balance][cpu]") {
+  const ModelConfig model = PresetConfig("internvl2-26b");
+  const CostModel costs(model, A100(), {});
+  const int layer = Find(costs, kDecoderBlock), head = costs.num_layers() - 1;
+  const auto kept = [&](Recompute kind) { return costs.KeptBytes(layer, kLoad, kind); };
+  const auto host = [&](Recompute kind) { return costs.HostBytes(layer, kLoad, kind); };
+  const LayerSeconds seconds = costs.Seconds(layer, kLoad);
+  const auto more_s = [&](Recompute kind) {
+    return seconds.recompute_s[static_cast<size_t>(kind)];
+  };
+  CHECK(kept(Recompute::kOffload) == 0);
+  CHECK(host(Recompute::kOffload) == kept(Recompute::kNone));
+  const double rate = A100().host.link_bytes_per_s;
+  const double copy_s = static_cast<double>(kept(Recompute::kNone)) / rate;
+  CHECK(more_s(Recompute::kOffload) ==
+        Approx(2 * copy_s - seconds.times.forward_s - seconds.times.backward_s()));
+  // An input of a block is copied while it is computed.
+  CHECK(kept(Recompute::kFullOffload) == 0);
+  CHECK(host(Recompute::kFullOffload) == kept(Recompute::kFull));
+  CHECK(more_s(Recompute::kFullOffload) == more_s(Recompute::kFull));
+  CHECK(host(Recompute::kFull) == 0);
+  CHECK(costs.KeptBytes(head, kLoad, Recompute::kOffload) ==
+        costs.KeptBytes(head, kLoad, Recompute::kNone));
+  // A CPU's memory is the host's.
+  Cluster cpu = A100();
+  cpu.multiprocessors = 0;
+  const CostModel on_cpu(model, cpu, {});
+  CHECK(on_cpu.KeptBytes(layer, kLoad, Recompute::kOffload) == kept(Recompute::kNone));
+  CHECK(on_cpu.HostBytes(layer, kLoad, Recompute::kOffload) == 0);
+}
+
 TEST_CASE("plans are priced as this program runs", "[balance][cpu]") {
   const CostModel::Options options;
   CHECK(std::string(options.style.program->name) == "this program");

@@ -353,6 +353,34 @@ TEST_CASE("70B fit on one node with the optimizer offloaded, in the host memory 
   CHECK_FALSE(fits(told - 0.3));
 }
 
+TEST_CASE("activations lie in host memory where that costs less than to compute them again",
+          "[plan_search][cpu]") {
+  PlanRequest request = Request("internvl2-26b", 2, 32);
+  const auto best = [&] { return SearchPlans(request).plans.front(); };
+  const auto with = [](const ScoredPlan& each, Recompute kind) {
+    return std::count(each.plan.recompute.begin(), each.plan.recompute.end(), kind) > 0;
+  };
+  request.pins.tensor = 1;
+  const ScoredPlan without = best();
+  REQUIRE(with(without, Recompute::kFull));
+  request.style.offloads_activations = true;
+  const ScoredPlan offloaded = best();
+  CHECK(offloaded.step_s <= without.step_s);
+  CHECK((with(offloaded, Recompute::kFullOffload) || with(offloaded, Recompute::kOffload)));
+  CHECK(offloaded.peak_bytes() <= request.cluster.memory_bytes);
+  CHECK(offloaded.memory.front().host > 0);
+  // A fast link hides the copies of all that a block keeps.
+  request.cluster.host.link_bytes_per_s *= 100;
+  const ScoredPlan fast = best();
+  CHECK(fast.step_s < offloaded.step_s);
+  CHECK(with(fast, Recompute::kOffload));
+  CHECK_FALSE(with(fast, Recompute::kFull));
+  // Without host memory nothing is offloaded.
+  request.cluster.host.bytes = 0;
+  CHECK(best().plan.recompute == without.plan.recompute);
+  CHECK(best().step_s == without.step_s);
+}
+
 TEST_CASE("plans within a time are those of a whole search", "[plan_search][cpu]") {
   PlanRequest request = Request("internvl2-8b", 2, 32);
   const std::vector<ScoredPlan> all = SearchPlans(request).plans;

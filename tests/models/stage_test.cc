@@ -58,7 +58,7 @@ TEST_CASE("recompute changes no bit of a gradient", "[models][cpu]") {
   const auto dtype = GENERATE(at::kFloat, at::kBFloat16);
   const bool tied = GENERATE(false, true);
   const auto recompute = GENERATE(Recompute::kAttention, Recompute::kMlp, Recompute::kFull,
-                                  Recompute::kOffload);
+                                  Recompute::kOffload, Recompute::kFullOffload);
   const ModelConfig config = TinyText("qwen2", tied);
   const auto batches = Batches(config, 2);
   TestModel plain = MakeModel(config, dtype), again = MakeModel(config, dtype);
@@ -77,7 +77,8 @@ TEST_CASE("a layer keeps what its recompute leaves", "[models][cpu]") {
                                                                    {Recompute::kAttention, 12},
                                                                    {Recompute::kMlp, 12},
                                                                    {Recompute::kFull, 8},
-                                                                   {Recompute::kOffload, 8}}) {
+                                                                   {Recompute::kOffload, 8},
+                                                                   {Recompute::kFullOffload, 8}}) {
     TestModel model = MakeModel(config);
     for (const auto& layer : model.stage->layers()) layer->recompute = recompute;
     std::vector<size_t> walked;
@@ -91,10 +92,11 @@ TEST_CASE("a layer keeps what its recompute leaves", "[models][cpu]") {
 }
 
 TEST_CASE("activations of blocks lie in host memory until backward", "[models][cpu]") {
+  const auto recompute = GENERATE(Recompute::kOffload, Recompute::kFullOffload);
   const ModelConfig config = TinyInternVl(false);
   const auto batches = Batches(config, 2);
   TestModel model = MakeModel(config), plain = MakeModel(config);
-  for (const auto& layer : model.stage->layers()) layer->recompute = Recompute::kOffload;
+  for (const auto& layer : model.stage->layers()) layer->recompute = recompute;
   model.stage->Forward(0, batches[0], {}, 1.0);
   const int64_t first = model.stage->offloaded_bytes();
   CHECK(first > 0);
@@ -121,7 +123,8 @@ TEST_CASE("interleaving forward and backward passes changes no bit", "[models][c
 
 TEST_CASE("a backward in two halves changes no bit", "[models][cpu]") {
   const auto dtype = GENERATE(at::kFloat, at::kBFloat16);
-  const auto recompute = GENERATE(Recompute::kNone, Recompute::kFull, Recompute::kOffload);
+  const auto recompute = GENERATE(Recompute::kNone, Recompute::kFull, Recompute::kOffload,
+                                  Recompute::kFullOffload);
   for (const ModelConfig& config : {TinyText("qwen2", true), TinyInternVl(false)}) {
     const auto batches = Batches(config, 3);
     TestModel whole = MakeModel(config, dtype), halves = MakeModel(config, dtype),

@@ -134,8 +134,7 @@ std::vector<Recompute> CellRecompute(const Cell& cell, const ModelConfig& config
     const bool named = cell.recompute.find(ComponentName(layer.component)) != std::string::npos;
     if (random) {
       recompute.push_back(static_cast<Recompute>(dice() % kRecomputeKinds));
-    } else if (cell.recompute == "attention" || cell.recompute == "mlp" ||
-               cell.recompute == "offload") {
+    } else if (ParseEnum<Recompute>(cell.recompute) && cell.recompute != "none") {
       recompute.push_back(ParseEnum<Recompute>(cell.recompute).value());
     } else {
       recompute.push_back(named ? Recompute::kFull : Recompute::kNone);

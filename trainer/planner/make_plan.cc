@@ -381,9 +381,10 @@ std::string DescribePlan(const Plan& plan) {
   if (plan.sequence) text += ", sequence parallel";
   if (plan.shards() > 1) text += fmt::format(", ZeRO-{}", ZeroStage(plan.sharded));
   if (plan.zero_ranks > 0) text += fmt::format(" on {} ranks each", plan.zero_ranks);
-  for (const Recompute kind : {Recompute::kFull, Recompute::kAttention, Recompute::kMlp}) {
-    const auto count = std::count(plan.recompute.begin(), plan.recompute.end(), kind);
-    if (count > 0) text += fmt::format(", recompute {} of {} layers", ToString(kind), count);
+  for (const auto& kind : NamesOf(Recompute())) {
+    const auto count = std::count(plan.recompute.begin(), plan.recompute.end(), kind.value);
+    if (count > 0 && kind.value != Recompute::kNone)
+      text += fmt::format(", recompute {} of {} layers", kind.name, count);
   }
   return text;
 }

@@ -59,7 +59,9 @@ struct BalanceSection {
     visit(
         "recompute", recompute,
         "what of each layer is computed again in backward instead of kept, to save memory: bar = "
-        "the least that fits, for each rank; or nothing, all, or a half of each transformer block");
+        "the least that fits, for each rank; or nothing, all, or a half of each transformer block; "
+        "offload: nothing, but what blocks keep lies in host memory; full_offload: all, and their "
+        "inputs lie there");
     visit("recompute_modules", recompute_modules,
           "modules whose layers `recompute` is for: vision, projector, llm; absent = all");
     visit("recompute_layers", recompute_layers,
