@@ -51,8 +51,8 @@ MemoryForecast States(const CostModel& costs, const Plan& plan, int pipeline_ran
   return forecast;
 }
 
-// Halves that LibTorch takes of pinned memory for one half of a tensor, in the mean: it rounds up to
-// powers of two.
+// Halves that LibTorch takes of pinned memory for one half of a tensor, in the mean: it rounds up
+// to powers of two.
 constexpr int64_t kPinnedRounding = 3;
 
 struct Moment {

@@ -94,14 +94,13 @@ void RefuseForHost(const PlanRequest& request, const std::vector<RejectedPlan>& 
   }
   if (least == 0) return;
   const int ranks = RanksThatFit(request);
-  throw UserError(
-      ExitCode::kNoPlan,
-      fmt::format("cluster: no plan fits {}{}: what train.offload keeps in "
-                  "host memory needs {} of the {} of a node; what would make it fit: "
-                  "cluster.host_gb of {}{}, train.moments: bf16, or model.freeze",
-                  request.ranks, request.ranks == 1 ? " rank" : " ranks", GiB(least),
-                  GiB(request.cluster.host.bytes), GiBThatHold(least),
-                  ranks > 0 ? fmt::format(", {} ranks", ranks) : ""));
+  throw UserError(ExitCode::kNoPlan,
+                  fmt::format("cluster: no plan fits {}{}: what train.offload keeps in "
+                              "host memory needs {} of the {} of a node; what would make it fit: "
+                              "cluster.host_gb of {}{}, train.moments: bf16, or model.freeze",
+                              request.ranks, request.ranks == 1 ? " rank" : " ranks", GiB(least),
+                              GiB(request.cluster.host.bytes), GiBThatHold(least),
+                              ranks > 0 ? fmt::format(", {} ranks", ranks) : ""));
 }
 
 }  // namespace

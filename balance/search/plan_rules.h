@@ -38,8 +38,8 @@ constexpr auto NamesOf(RecomputeRule) {
                                                  {RecomputeRule::kFull, "full"},
                                                  {RecomputeRule::kAttention, "attention"},
                                                  {RecomputeRule::kMlp, "mlp"},
-                                               {RecomputeRule::kOffload, "offload"},
-                                               {RecomputeRule::kFullOffload, "full_offload"}});
+                                                 {RecomputeRule::kOffload, "offload"},
+                                                 {RecomputeRule::kFullOffload, "full_offload"}});
 }
 
 // The recomputation of every layer under a rule; kNone under kAdaptive, which chooses by layer.

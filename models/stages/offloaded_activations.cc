@@ -17,8 +17,7 @@ constexpr size_t kLeastBytes = 1024;
 
 at::Tensor BytesOf(const c10::Storage& storage) {
   const auto options = at::TensorOptions().dtype(at::kByte).device(storage.device());
-  return at::empty({0}, options)
-      .set_(storage, 0, {static_cast<int64_t>(storage.nbytes())}, {1});
+  return at::empty({0}, options).set_(storage, 0, {static_cast<int64_t>(storage.nbytes())}, {1});
 }
 
 // All layers' copies of a device go through one stream, in the order in which they are wanted.
@@ -59,7 +58,8 @@ OffloadedActivations::OffloadedActivations(const std::vector<at::Tensor>& tensor
   for (Copy& copy : copies_) {
     EQUIPOISE_CHECK(copy.storage.device() == device_, "activations of several devices");
     const at::Tensor bytes = BytesOf(copy.storage);
-    copy.host = at::empty(bytes.sizes(), at::TensorOptions().dtype(at::kByte).pinned_memory(on_gpu));
+    copy.host =
+        at::empty(bytes.sizes(), at::TensorOptions().dtype(at::kByte).pinned_memory(on_gpu));
     copy.host.copy_(bytes, /*non_blocking=*/on_gpu);
   }
   if (on_gpu) there_.emplace(Recorded(*copying_));

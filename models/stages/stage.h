@@ -95,7 +95,7 @@ class Stage {
 
   std::vector<std::unique_ptr<Layer>> layers_;
   std::map<int, std::unique_ptr<InFlight>> in_flight_;
-  std::map<int, DeferredGradients> deferred_;  // by micro-batch
+  std::map<int, DeferredGradients> deferred_;    // by micro-batch
   std::weak_ptr<OffloadedActivations> leaving_;  // the last: their memory is not freed yet
 };
 

@@ -123,8 +123,8 @@ TEST_CASE("interleaving forward and backward passes changes no bit", "[models][c
 
 TEST_CASE("a backward in two halves changes no bit", "[models][cpu]") {
   const auto dtype = GENERATE(at::kFloat, at::kBFloat16);
-  const auto recompute = GENERATE(Recompute::kNone, Recompute::kFull, Recompute::kOffload,
-                                  Recompute::kFullOffload);
+  const auto recompute =
+      GENERATE(Recompute::kNone, Recompute::kFull, Recompute::kOffload, Recompute::kFullOffload);
   for (const ModelConfig& config : {TinyText("qwen2", true), TinyInternVl(false)}) {
     const auto batches = Batches(config, 3);
     TestModel whole = MakeModel(config, dtype), halves = MakeModel(config, dtype),

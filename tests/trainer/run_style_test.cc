@@ -29,6 +29,9 @@ TEST_CASE("train.offload names what lies on the host", "[trainer][cpu]") {
   CHECK_FALSE(StyleOfYaml("").offloads_optimizer);
   CHECK_FALSE(StyleOfYaml("offload: []").offloads_optimizer);
   CHECK(StyleOfYaml("offload: [optimizer]").offloads_optimizer);
+  CHECK_FALSE(StyleOfYaml("offload: [optimizer]").offloads_activations);
+  CHECK(StyleOfYaml("offload: [activations]").offloads_activations);
+  CHECK_FALSE(StyleOfYaml("offload: [activations]").offloads_optimizer);
 }
 
 TEST_CASE("train.master says whether there are masters", "[trainer][cpu]") {
@@ -47,7 +50,7 @@ TEST_CASE("plans are priced with the attention that train.attention takes", "[tr
 }
 
 TEST_CASE("what cannot be offloaded is refused in a line", "[trainer][cpu]") {
-  for (const std::string state : {"gradients", "parameters", "activations"}) {
+  for (const std::string state : {"gradients", "parameters"}) {
     for (const std::string before : {"", "optimizer, "}) {
       const std::string text = ErrorOf("offload: [" + before + state + "]");
       CHECK(text.starts_with("train.offload: " + state + " cannot be offloaded yet; use [optim"));

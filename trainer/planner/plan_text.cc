@@ -202,8 +202,8 @@ void PrintRanks(const PlanReport& report, std::ostream& out) {
   const Cluster& cluster = report.request.cluster;
   const int64_t host = HostBytesOfNode(cluster, report.best().plan, report.best().memory);
   if (host > 0) {
-    out << fmt::format("host: offloaded {:.1f} GiB of the {:.1f} GiB of a node\n",
-                       GiB(host), GiB(cluster.host.bytes));
+    out << fmt::format("host: offloaded {:.1f} GiB of the {:.1f} GiB of a node\n", GiB(host),
+                       GiB(cluster.host.bytes));
   }
 }
 
