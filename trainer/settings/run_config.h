@@ -170,8 +170,7 @@ struct TrainSection {
     visit(
         "offload", offload,
         "what lies in host memory in place of a GPU's; optimizer: AdamW's state, and its step runs "
-        "there; activations: those of blocks, where balance.recompute: bar finds that this costs "
-        "less than computing them again; others are not built yet");
+        "there; activations: of blocks, where bar finds that cheaper; others are not built yet");
     visit("clip", clip, "largest global gradient norm; 0 = no clipping", AtLeast(0));
     visit("loss", loss, "weight of a sample's x target tokens: 1, 1/x, 1/sqrt(x) each");
     visit("threads", threads, "compute threads of a rank; 0 = cores / ranks on this machine",
