@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty.h>
 #include <c10/core/StreamGuard.h>
+#include <c10/core/TensorOptions.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <set>
@@ -15,9 +16,13 @@ namespace {
 // Statistics of norms and the like are not worth a copy.
 constexpr size_t kLeastBytes = 1024;
 
+// All bytes of a storage, as a tensor that shares it.
 at::Tensor BytesOf(const c10::Storage& storage) {
-  const auto options = at::TensorOptions().dtype(at::kByte).device(storage.device());
-  return at::empty({0}, options).set_(storage, 0, {static_cast<int64_t>(storage.nbytes())}, {1});
+  const c10::DispatchKey key = c10::computeDispatchKey(at::kByte, at::kStrided, storage.device());
+  at::Tensor bytes = at::detail::make_tensor<at::TensorImpl>(
+      c10::Storage(storage), c10::DispatchKeySet(key), caffe2::TypeMeta::Make<uint8_t>());
+  bytes.unsafeGetTensorImpl()->set_sizes_contiguous(static_cast<int64_t>(storage.nbytes()));
+  return bytes;
 }
 
 // All layers' copies of a device go through one stream, in the order in which they are wanted.
