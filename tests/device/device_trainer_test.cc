@@ -117,5 +117,46 @@ TEST_CASE("memory of a device is what its allocator says", "[device]") {
   CHECK(GetMemory(kGpu).peak_bytes == peak);  // a mark takes nothing back
 }
 
+// Bytes of a device that a micro-batch in flight keeps, and the most that its passes take.
+struct InFlight {
+  int64_t kept, peak, on_host;
+};
+
+InFlight BytesInFlight(Recompute recompute) {
+  ModelConfig config = testing::TinyText("qwen2", /*tied=*/false);
+  config.text.num_hidden_layers = 12;
+  LoadOptions options;
+  options.device = kGpu;
+  LoadedModel model = BuildModel(config, options);
+  InitializeWeights(model.parameters->parameters(), config, /*seed=*/7);
+  for (const auto& layer : model.stage->layers()) layer->recompute = recompute;
+  MicroBatch batch = testing::RandomBatch(config, {300, 200}, 0, 3);
+  for (at::Tensor* each :
+       {&batch.input_ids, &batch.position_ids, &batch.targets, &batch.target_weights})
+    *each = each->to(kGpu);
+  const int64_t before = GetMemory(kGpu).current_bytes;
+  MarkMemory(kGpu);
+  model.stage->Forward(0, batch, {}, 1.0);
+  const InFlight bytes = {GetMemory(kGpu).current_bytes - before, 0,
+                          model.stage->offloaded_bytes()};
+  model.stage->Backward(0, {});
+  return {bytes.kept, GetMemory(kGpu).marked_peak_bytes - before, bytes.on_host};
+}
+
+TEST_CASE("offloaded activations leave the device until backward", "[device]") {
+  const InFlight whole = BytesInFlight(Recompute::kNone), again = BytesInFlight(Recompute::kFull),
+                 offloaded = BytesInFlight(Recompute::kOffload),
+                 inputs = BytesInFlight(Recompute::kFullOffload);
+  CHECK(whole.on_host == 0);
+  CHECK(again.on_host == 0);
+  // Of twelve blocks the last is on the device, and what the head and the statistics take.
+  CHECK(offloaded.on_host > whole.kept * 3 / 4);
+  CHECK(offloaded.kept < whole.kept / 4);
+  CHECK(offloaded.peak < whole.peak / 2);
+  CHECK(inputs.on_host == 12 * 500 * 32 * 4);
+  CHECK(inputs.kept < again.kept);
+  CHECK(inputs.peak < again.peak);
+}
+
 }  // namespace
 }  // namespace equipoise
