@@ -1,5 +1,6 @@
 #include "parallel/parameter.h"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
@@ -8,6 +9,7 @@
 
 #include "configs/base/error.h"
 #include "parallel/flat_alignment.h"
+#include "parallel/host_copies.h"
 #include "parallel/shards.h"
 #include "parallel/split_master.h"
 
@@ -46,7 +48,7 @@ FlatParameters::FlatParameters(std::vector<Parameter*> parameters, at::ScalarTyp
 FlatParameters::FlatParameters(std::vector<std::vector<Parameter*>> units,
                                at::ScalarType compute_dtype, const Sharding& sharding,
                                at::Device device)
-    : sharding_(sharding) {
+    : sharding_(sharding), device_(device) {
   EQUIPOISE_CHECK(
       compute_dtype == at::kFloat || compute_dtype == at::kBFloat16 || compute_dtype == at::kHalf,
       compute_dtype);
@@ -56,7 +58,7 @@ FlatParameters::FlatParameters(std::vector<std::vector<Parameter*>> units,
     units = {std::move(all)};
   }
   Place(units);
-  Allocate(compute_dtype, device);
+  Allocate(compute_dtype);
   ShowWhole();
 }
 
@@ -88,14 +90,19 @@ void FlatParameters::Place(const std::vector<std::vector<Parameter*>>& units) {
   frozen_ = Shards(sharding_.values() ? ranks : 1, frozen_sizes);
 }
 
-void FlatParameters::Allocate(at::ScalarType compute_dtype, at::Device device) {
-  const at::TensorOptions fp32 = at::TensorOptions(device).dtype(at::kFloat);
+void FlatParameters::Allocate(at::ScalarType compute_dtype) {
   const auto here = [](const Shards& all, bool shard) {
     return shard ? all.shard_numel() : all.numel();
   };
+  const auto zeros = [&](int64_t numel, at::ScalarType dtype, ShardedState state) {
+    if (!sharding_.Offloads(state) || device_.is_cpu())
+      return at::zeros({numel}, at::TensorOptions(device_).dtype(dtype));
+    return PinnedMemory(numel, dtype).zero_();
+  };
   const int64_t trained = here(trained_, sharding_.values());
-  gradient_ = at::zeros({here(trained_, sharding_.gradients())}, fp32);
-  compute_ = at::zeros({trained + here(frozen_, sharding_.values())}, fp32.dtype(compute_dtype));
+  gradient_ = zeros(here(trained_, sharding_.gradients()), at::kFloat, ShardedState::kGradients);
+  compute_ = zeros(trained + here(frozen_, sharding_.values()), compute_dtype,
+                   ShardedState::kParameters);
   master_ = master_aliases_gradient() ? gradient_ : compute_.narrow(0, 0, trained);
 }
 
@@ -178,8 +185,9 @@ void FlatParameters::SetWeights(const SetFunction& set) {
 // Has the whole masters of a unit set, and keeps this rank's part of them.
 void FlatParameters::SetUnit(size_t unit, const SetFunction& set) {
   const Range trained = trained_.Bucket(unit), mine = trained_.Slice(unit, sharding_.rank);
-  const at::Tensor masters = at::zeros({trained.size()}, gradient_.options());
-  const at::Tensor frozen = at::zeros({frozen_.Bucket(unit).size()}, compute_.options());
+  const at::Tensor masters = at::zeros({trained.size()}, gradient_.options().device(device_));
+  const at::Tensor frozen =
+      at::zeros({frozen_.Bucket(unit).size()}, compute_.options().device(device_));
   // Frozen values that `set` leaves out stay what they are: a base under adapters.
   const Range frozen_bucket = frozen_.Bucket(unit);
   if (sharding_.values()) {
@@ -201,8 +209,12 @@ void FlatParameters::SetUnit(size_t unit, const SetFunction& set) {
   const auto keep = [](const at::Tensor& from, at::Tensor into) {
     if (into.scalar_type() == at::kFloat || from.scalar_type() != at::kFloat) {
       into.copy_(from);
-    } else {
+    } else if (into.device() == from.device()) {
       RoundMaster(from, into);
+    } else {
+      const at::Tensor rounded = at::empty(into.sizes(), into.options().device(from.device()));
+      RoundMaster(from, rounded);
+      into.copy_(rounded);
     }
   };
   if (sharding_.values()) {

@@ -94,7 +94,8 @@ struct Parameter {
 // unit, the parameters of a layer; with shared-out values (ZeRO 3) compute() is as well. What a
 // parameter's handle shows is then set, unit by unit, while a pass has the unit whole
 // (parallel/zero/sharded_units.h), and undefined at other times. Runs and slices count in the
-// buffers of all ranks, whatever of them is here.
+// buffers of all ranks, whatever of them is here. What Sharding::offloaded names of the two buffers
+// lies in pinned memory of the host.
 class FlatParameters {
  public:
   // `shards`: the number of ranks that share the optimizer's state: the trainable part of the
@@ -116,6 +117,9 @@ class FlatParameters {
     AwaitValues();
     return compute_;
   }
+  // Where compute() lies, and where passes run.
+  at::Device values_device() const { return compute_.device(); }
+  at::Device device() const { return device_; }
   // Elements of the trainable parameters, over all ranks that share them.
   int64_t trained_numel() const { return trained_.numel(); }
   // Offset of a parameter in gradient(), master() and compute(), were they whole; -1 when it is
@@ -183,11 +187,12 @@ class FlatParameters {
     return buffer.narrow(0, at, run.flat.size());
   }
   void Place(const std::vector<std::vector<Parameter*>>& units);
-  void Allocate(at::ScalarType compute_dtype, at::Device device);
+  void Allocate(at::ScalarType compute_dtype);
   void ShowWhole();
   void SetUnit(size_t unit, const SetFunction& set);
 
   Sharding sharding_;
+  at::Device device_;
   std::vector<Parameter*> parameters_;
   std::vector<std::vector<size_t>> units_;  // indices into parameters_
   std::unordered_map<const Parameter*, size_t> index_of_;

@@ -58,6 +58,10 @@ struct Plan {
   // How many of these, neighbours, share out one copy of that state (hierarchical ZeRO; hybrid
   // sharding of FSDP, arXiv 2304.11277, section 3.2.2); a divisor of their number. 0: all of them.
   int zero_ranks = 0;
+  // What of that state, shared out or not, lies in host memory in place of a GPU's: the optimizer's,
+  // with it gradients, with both parameters (ZeRO-Infinity, arXiv 2104.07857). Passes have the last
+  // two layer by layer then, as where they are shared out; REQUIRES: `sharded` has these.
+  ShardedState offloaded = ShardedState::kNone;
   // Tensor ranks share out rows too (sequence parallelism; models/spec/tensor_parallel.h).
   bool sequence = false;
   // Where each stage begins, counted through all components and one copy of each, and the number of
@@ -113,6 +117,11 @@ struct Plan {
   int shards() const {
     if (!IsSharded(ShardedState::kOptimizer)) return 1;
     return zero_ranks > 0 ? zero_ranks : same_weights();
+  }
+  bool IsOffloaded(ShardedState state) const { return offloaded >= state; }
+  // Whether a rank has that state of a layer whole only while the layer runs.
+  bool IsByLayer(ShardedState state) const {
+    return IsSharded(state) && (shards() > 1 || IsOffloaded(state));
   }
   // Layers of each stage, in order, of one copy of each component.
   std::vector<int> stage_layers() const;

@@ -21,8 +21,13 @@ struct Sharding {
   ShardedState state = ShardedState::kNone;
   int ranks = 1;
   int rank = 0;
+  // What of it lies in host memory, as Plan::offloaded.
+  ShardedState offloaded = ShardedState::kNone;
 
-  bool Shares(ShardedState what) const { return ranks > 1 && state >= what; }
+  bool Shares(ShardedState what) const {
+    return state >= what && (ranks > 1 || Offloads(what));
+  }
+  bool Offloads(ShardedState what) const { return offloaded >= what; }
   bool gradients() const { return Shares(ShardedState::kGradients); }
   bool values() const { return Shares(ShardedState::kParameters); }
 };

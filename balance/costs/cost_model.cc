@@ -118,6 +118,10 @@ CostModel::CostModel(const ModelConfig& config, const Cluster& cluster, const Op
       group.parameters = shared[i].LargestPart(group.tensor);
       if (group.trainable) group.trained_parameters = shared[i].LargestTrained(group.tensor);
       group.parameter_bytes = shared[i].LargestBytes(group.tensor, options.element_bytes);
+      for (const TensorSpec& tensor : shared[i].parameters) {
+        if (tensor.packing == Packing::kNone)
+          group.shared_bytes += tensor.LargestBytes(group.tensor, options.element_bytes);
+      }
       groups_.push_back(std::move(group));
     }
     group_of_.push_back(num_groups() - 1);

@@ -48,9 +48,9 @@ class CostModel {
   // The cluster, with the profile's links where one is given.
   const Cluster& cluster() const { return cluster_; }
   const Options& options() const { return options_; }
-  // Whether the optimizer's state lies in host memory: a CPU's lies there in any case.
-  bool offloads_optimizer() const {
-    return options_.style.offloads_optimizer && cluster_.multiprocessors > 0;
+  // Whether a plan has that state in host memory: a CPU's lies there in any case.
+  bool Offloads(const Plan& plan, ShardedState state) const {
+    return plan.IsOffloaded(state) && cluster_.multiprocessors > 0;
   }
   // Whether activations may lie in host memory.
   bool offloads_activations() const {
@@ -89,6 +89,8 @@ class CostModel {
   int64_t Parameters(int layer) const { return At(layer).parameters; }
   int64_t TrainedParameters(int layer) const { return At(layer).trained_parameters; }
   int64_t ParameterBytes(int layer) const { return At(layer).parameter_bytes; }
+  // Without those that are packed, which each rank has whole.
+  int64_t SharedBytes(int layer) const { return At(layer).shared_bytes; }
   // Parameters of the weight that embedding and head share; 0: not tied. The head's stage has a
   // copy where the embedding is in another stage. Parameters() counts it in the embedding only.
   int64_t tied_parameters() const { return tied_parameters_; }
@@ -107,7 +109,7 @@ class CostModel {
     int tensor = 1;  // of so many
     bool trainable = true, has_backward = true;
     // Those of `work` on its largest rank: a search asks for them millions of times.
-    int64_t parameters = 0, trained_parameters = 0, parameter_bytes = 0;
+    int64_t parameters = 0, trained_parameters = 0, parameter_bytes = 0, shared_bytes = 0;
     // Fit to the profile: to the layer on tensor-parallel ranks with their all-reduces, where it
     // was measured so; else to the whole layer, from which the analytic model gives the rank's
     // share and the all-reduces.

@@ -1,8 +1,10 @@
 #include "balance/costs/memory_model.h"
 
 #include <algorithm>
+#include <bit>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "balance/costs/stage_costs.h"
 
@@ -19,14 +21,20 @@ constexpr int64_t kFp32 = 4;
 // Pinned memory of gradients on their way to an offloaded optimizer (AdamW::StepOffloaded()).
 constexpr int64_t kArrivingGradients = int64_t{32} << 20;
 
+// Bytes of pinned memory for a buffer: LibTorch rounds up to powers of two.
+int64_t Pinned(int64_t bytes) {
+  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(bytes)));
+}
+
 // Bytes that stay over the whole step.
 MemoryForecast States(const CostModel& costs, const Plan& plan, int pipeline_rank) {
-  int64_t trained = 0, copied = 0, bytes = 0;
+  int64_t trained = 0, copied = 0, bytes = 0, shared = 0;
   for (const int stage : plan.StagesOf(pipeline_rank)) {
     const StageParameters parameters = ParametersOfStage(costs, plan, stage);
     trained += parameters.trained;
     if (plan.ComponentOfStage(stage).encoder) copied += parameters.trained;
     bytes += parameters.bytes;
+    shared += parameters.shared_bytes;
   }
   const int64_t element = costs.options().element_bytes;
   const int64_t shards = plan.shards(), copies = StateCopies(plan);
@@ -34,16 +42,26 @@ MemoryForecast States(const CostModel& costs, const Plan& plan, int pipeline_ran
   forecast.parameters = bytes;
   forecast.gradients = kFp32 * trained;
   if (plan.IsSharded(ShardedState::kGradients)) forecast.gradients /= shards;
-  if (plan.IsSharded(ShardedState::kParameters)) forecast.parameters /= shards;
+  if (plan.IsSharded(ShardedState::kParameters))
+    forecast.parameters = bytes - shared + shared / shards;
   const auto of_shard = [&](double bytes) {
     return static_cast<int64_t>(bytes * static_cast<double>(trained - copied)) / shards +
            static_cast<int64_t>(bytes * static_cast<double>(copied)) / (shards * copies);
   };
   forecast.optimizer = of_shard(OptimizerStateBytes(costs.options().style, element));
-  if (costs.offloads_optimizer()) {
+  const bool gradients = costs.Offloads(plan, ShardedState::kGradients);
+  const bool values = costs.Offloads(plan, ShardedState::kParameters);
+  if (costs.Offloads(plan, ShardedState::kOptimizer)) {
+    const RunStyle& style = costs.options().style;
+    forecast.host = of_shard(values ? OptimizerStateBytes(style, element)
+                                    : OffloadedStateBytes(style, element));
+    if (!gradients) forecast.host += kArrivingGradients;
     forecast.optimizer = 0;
-    forecast.host =
-        of_shard(OffloadedStateBytes(costs.options().style, element)) + kArrivingGradients;
+  }
+  if (gradients) forecast.host += Pinned(std::exchange(forecast.gradients, 0));
+  if (values) {
+    forecast.host += Pinned(shared / shards);
+    forecast.parameters = bytes - shared;
   }
   const Cluster& cluster = costs.cluster();
   forecast.reserve =
@@ -86,26 +104,35 @@ class StageMemory {
     StagePass pass;
   };
 
-  // Where each rank keeps its shard only: the weights of the layer that runs, and of the one that
-  // is gathered meanwhile, which comes next in this direction (`next`).
+  // Where weights are whole layer by layer: those of the layer that runs, and of the one that is
+  // gathered meanwhile, which comes next in this direction (`next`). The slice of one more is on its
+  // way from host memory.
   int64_t GatheredBytes(int layer, int next, const LayerSpan& stage) const {
-    if (!plan_.IsSharded(ShardedState::kParameters) || plan_.shards() == 1) return 0;
-    const bool gathers = stage.begin <= next && next < stage.end;
-    return costs_.options().element_bytes *
-           (costs_.Parameters(layer) + (gathers ? costs_.Parameters(next) : 0));
+    const bool offloaded = costs_.Offloads(plan_, ShardedState::kParameters);
+    const bool shared = plan_.IsSharded(ShardedState::kParameters) && plan_.shards() > 1;
+    if (!offloaded && !shared) return 0;
+    const auto bytes = [&](int other) {
+      return stage.begin <= other && other < stage.end ? costs_.SharedBytes(other) : 0;
+    };
+    const int64_t whole = costs_.SharedBytes(layer) + bytes(next);
+    return offloaded ? whole + bytes(2 * next - layer) / plan_.shards() : whole;
   }
 
   // Likewise the gradient of the layer that runs, and that of the layer before, which is summed to
-  // a shard.
+  // a shard. One that goes to host memory is added to what is there.
   int64_t WholeGradientBytes(int layer, const LayerSpan& stage) const {
-    if (!plan_.IsSharded(ShardedState::kGradients) || plan_.shards() == 1) return 0;
+    if (!plan_.IsByLayer(ShardedState::kGradients)) return 0;
     const bool fp32 = costs_.options().style.program->fp32_whole_gradients;
     const int64_t element = fp32 ? kFp32 : costs_.options().element_bytes;
-    int64_t bytes = costs_.Trainable(layer) ? element * costs_.Parameters(layer) : 0;
-    if (layer + 1 < stage.end && costs_.Trainable(layer + 1)) {
-      const int64_t summed = element * costs_.Parameters(layer + 1);
-      bytes += summed + summed / plan_.shards();
-    }
+    const auto trained = [&](int other) {
+      const bool here = other < stage.end && costs_.Trainable(other);
+      return here ? element * costs_.TrainedParameters(other) : 0;
+    };
+    const int shards = plan_.shards();
+    const bool offloaded = costs_.Offloads(plan_, ShardedState::kGradients);
+    int64_t bytes = trained(layer) + trained(layer + 1);
+    if (shards > 1) bytes += trained(layer + 1) / shards;
+    if (offloaded) bytes += trained(layer + 1) / shards;
     return bytes;
   }
 
@@ -239,7 +266,7 @@ int64_t BoundaryBuffers(const CostModel& costs, const Plan& plan,
 // Shared-out gradients that are whole between the two halves of backwards: those of whole stages.
 int64_t DeferredGradientBytes(const CostModel& costs, const Plan& plan, const Schedule& schedule,
                               int pipeline_rank) {
-  if (!plan.IsSharded(ShardedState::kGradients) || plan.shards() == 1) return 0;
+  if (!plan.IsByLayer(ShardedState::kGradients)) return 0;
   std::set<int> stages;
   for (const Op& op : schedule.ranks[static_cast<size_t>(pipeline_rank)]) {
     if (op.kind == OpKind::kWeightGradient) stages.insert(op.stage);

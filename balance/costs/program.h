@@ -79,7 +79,6 @@ struct RunStyle {
   bool cudnn_tiles = false;  // cuDNN's kernels within pictures of one size, `attention` elsewhere
   Selective selective = Selective::kNone;
   double moment_bytes = 4;            // of each of AdamW's two, for a parameter; below 2: codes
-  bool offloads_optimizer = false;    // on GPUs: its state lies in host memory, where it is updated
   bool offloads_activations = false;  // on GPUs: those of blocks may lie in host memory
   bool whole_masters = false;       // beside 16-bit weights fp32 ones, of which nothing is left out
   bool without_masters = false;     // of bf16 weights, which are rounded stochastically then

@@ -82,14 +82,19 @@ ShardTraffic TrafficOf(const CostModel& costs, const Plan& plan, const Cluster& 
   ShardTraffic traffic;
   const int shards = plan.shards();
   const LinkModel link = ShardLink(cluster, plan, shards);
+  const double host_s = 1 / (shards * cluster.host.link_bytes_per_s);  // of a byte of all ranks
   if (plan.IsSharded(ShardedState::kParameters)) {
     const auto element = static_cast<double>(costs.options().element_bytes);
     const double bytes = element * parameters.all;
     traffic.gather = {AllGatherSeconds(bytes, shards, link), bytes};
+    if (costs.Offloads(plan, ShardedState::kParameters)) traffic.gather.seconds += host_s * bytes;
   }
   if (plan.IsSharded(ShardedState::kGradients)) {
     const double bytes = kGradientBytes * parameters.trained;
     traffic.scatter = {ReduceScatterSeconds(bytes, shards, link), bytes};
+    // To the device, and back with the sum.
+    if (costs.Offloads(plan, ShardedState::kGradients))
+      traffic.scatter.seconds += 2 * host_s * bytes;
   }
   return traffic;
 }
@@ -176,10 +181,12 @@ StageParameters ParametersOfStage(const CostModel& costs, const Plan& plan, int 
     sum.trained += trained;
     sum.frozen += costs.Parameters(layer) - trained;
     sum.bytes += costs.ParameterBytes(layer);
+    sum.shared_bytes += costs.SharedBytes(layer);
   }
   if (HoldsTiedHead(costs, plan, stage) && !HoldsEmbedding(costs, plan, stage)) {
     (costs.Trainable(costs.num_layers() - 1) ? sum.trained : sum.frozen) += costs.tied_parameters();
-    sum.bytes += costs.options().element_bytes * costs.tied_parameters();
+    const int64_t bytes = costs.options().element_bytes * costs.tied_parameters();
+    sum.bytes += bytes, sum.shared_bytes += bytes;
   }
   return sum;
 }
@@ -264,21 +271,26 @@ namespace {
 
 // Seconds of an update in host memory, which all devices of a node share: the processors and the
 // copies of a device run beside each other, but for the first copy and the last (of
-// AdamW::StepOffloaded()'s pieces); the norm is the device's.
-double OffloadedSeconds(const CostModel& costs, const Cluster& cluster, double parameters) {
+// AdamW::StepOffloaded()'s pieces); the norm is computed where the gradients are.
+double OffloadedSeconds(const CostModel& costs, const Plan& plan, const Cluster& cluster,
+                        double parameters) {
   constexpr double kPiece = 1 << 22;       // elements
   constexpr double kHostEfficiency = 0.8;  // of the channels' bandwidth, as STREAM has it
   const HostMemory& host = cluster.host;
-  const OffloadedMoves moves =
+  OffloadedMoves moves =
       OffloadedBytesMoved(costs.options().style, costs.options().element_bytes);
+  const bool gradients_here = costs.Offloads(plan, ShardedState::kGradients);
+  if (gradients_here) moves.from_device = 0;
+  if (costs.Offloads(plan, ShardedState::kParameters)) moves.to_device = 0;
   const double copied = moves.from_device + moves.to_device;
   const double device_bytes_per_s =
       kHostEfficiency * host.bytes_per_s / static_cast<double>(cluster.devices_per_node);
   const double update_s = parameters * (moves.processors + copied) / device_bytes_per_s;
   const double copies_s = parameters * copied / host.link_bytes_per_s;
   const double ends_s = std::min(parameters, kPiece) * copied / host.link_bytes_per_s;
-  const double norm_s =
-      parameters * kGradientBytes / (cluster.memory_bytes_per_s * cluster.memory_efficiency);
+  const double norm_s = parameters * kGradientBytes /
+                        (gradients_here ? device_bytes_per_s
+                                        : cluster.memory_bytes_per_s * cluster.memory_efficiency);
   return norm_s + ends_s + std::max(update_s, copies_s);
 }
 
@@ -297,7 +309,8 @@ double OptimizerSeconds(const CostModel& costs, const Plan& plan, const Cluster&
   const auto element = static_cast<double>(costs.options().element_bytes);
   const int shards = plan.shards(), copies = StateCopies(plan);
   const double own = (parameters - copied + copied / copies) / shards;
-  double seconds = costs.offloads_optimizer() ? OffloadedSeconds(costs, cluster, own)
+  double seconds = costs.Offloads(plan, ShardedState::kOptimizer)
+                       ? OffloadedSeconds(costs, plan, cluster, own)
                    : costs.optimizer_s_per_parameter() > 0
                        ? costs.optimizer_s_per_parameter() * own
                        : OptimizerMovedBytes(style, costs.options().element_bytes) * own /

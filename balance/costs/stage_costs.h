@@ -40,6 +40,7 @@ inline Recompute RecomputeOf(const Plan& plan, int layer) {
 // head's copy of a tied weight is counted where the embedding is in another stage.
 struct StageParameters {
   int64_t trained = 0, frozen = 0, bytes = 0;
+  int64_t shared_bytes = 0;  // of `bytes`, those that ZeRO 3 shares out: what is packed it does not
 };
 StageParameters ParametersOfStage(const CostModel& costs, const Plan& plan, int stage);
 

@@ -78,12 +78,27 @@ std::string GiBThatHold(int64_t bytes) {
   return GiB((bytes + kTenth) / kTenth * kTenth);
 }
 
-// Whether host memory for the optimizer's state would do.
-bool FitsOffloaded(PlanRequest request) {
-  const bool on_gpus = request.cluster.multiprocessors > 0;
-  if (request.style.offloads_optimizer || !on_gpus) return false;
-  request.style.offloads_optimizer = true;
-  return SomePlanFits(request);
+// The least that host memory would have to hold for some plan to fit, as settings; empty: not even
+// all would do.
+std::string FitsOffloaded(PlanRequest request) {
+  if (request.cluster.multiprocessors == 0) return "";
+  struct Choice {
+    ShardedState state;
+    const char* setting;
+  };
+  const std::optional<ShardedState> given = request.pins.sharded;
+  for (const auto& [state, setting] :
+       {Choice{ShardedState::kOptimizer, "[optimizer]"},
+        Choice{ShardedState::kGradients, "[optimizer, gradients]"},
+        Choice{ShardedState::kParameters, "[optimizer, gradients, parameters]"}}) {
+    const bool by_layer = state >= ShardedState::kGradients;
+    if (request.pins.offloaded >= state || (by_layer && given && *given < state)) continue;
+    PlanRequest with = request;
+    with.pins.offloaded = state;
+    if (by_layer && !given) with.pins.sharded = state;
+    if (SomePlanFits(with)) return fmt::format("train.offload: {}", setting);
+  }
+  return "";
 }
 
 // Throws where host memory alone is too small for some plan, as then it is what is missing.
@@ -116,7 +131,7 @@ ScoredPlan BestPlan(const PlanRequest& request, const PlanSearchResult& result) 
   const int ranks = RanksThatFit(request);
   std::string more = ranks > 0 ? fmt::format(", or {} ranks", ranks) : "";
   if (ranks > 0 && request.pins.data) more += " with parallel.data not given";
-  if (FitsOffloaded(request)) more += ", train.offload: [optimizer]";
+  if (const std::string offload = FitsOffloaded(request); !offload.empty()) more += ", " + offload;
   throw UserError(
       ExitCode::kNoPlan,
       fmt::format("cluster: no plan fits {}{}; the nearest (data {}, pipeline {}, tensor {}): {}, "

@@ -182,12 +182,16 @@ int64_t PlanFitter::StateBytesBound(const Plan& shape) const {
   };
   for (int layer = 0; layer < costs_.num_layers(); ++layer) {
     const auto parameters = static_cast<double>(costs_.TrainedParameters(layer));
-    bytes += static_cast<double>(costs_.ParameterBytes(layer)) / over(ShardedState::kParameters);
+    const auto offloaded = [&](ShardedState state) { return costs_.Offloads(shape, state); };
+    const auto shared = static_cast<double>(costs_.SharedBytes(layer));
+    bytes += static_cast<double>(costs_.ParameterBytes(layer)) - shared;
+    if (!offloaded(ShardedState::kParameters)) bytes += shared / over(ShardedState::kParameters);
     if (parameters == 0) continue;
-    const double state = costs_.offloads_optimizer()
+    const double state = offloaded(ShardedState::kOptimizer)
                              ? 0
                              : OptimizerStateBytes(request_.style, request_.element_bytes);
-    const double gradient = 4 / over(ShardedState::kGradients);
+    const double gradient =
+        offloaded(ShardedState::kGradients) ? 0 : 4 / over(ShardedState::kGradients);
     const int lanes = layer < costs_.options().encoder_layers ? shape.encoder_lanes() : 1;
     bytes += (gradient + state / over(ShardedState::kOptimizer) / lanes) * parameters;
   }

@@ -34,6 +34,7 @@ struct EncoderPins {
 struct PlanPins {
   std::optional<int> data, tensor, pipeline, chunks;
   std::optional<ShardedState> sharded;
+  ShardedState offloaded = ShardedState::kNone;  // as in Plan
   std::optional<int> zero_ranks;  // as in Plan; of plans that share state out
   EncoderPins encoder;
   std::optional<std::string> schedule;  // a name of parallel/schedule/builders.h

@@ -94,9 +94,11 @@ std::string Pinned(const PlanPins& pins) {
   return text.empty() ? "nothing pinned" : text;
 }
 
-// Whether passes are collective over data ranks, which do not agree on what lies in the bubbles.
-bool SharesPasses(const std::optional<ShardedState>& sharded) {
-  return sharded && *sharded >= ShardedState::kGradients;
+// Whether passes have state layer by layer: they are collective over data ranks, which do not agree
+// on what lies in the bubbles.
+bool RunsByLayer(const PlanPins& pins, const Degrees& degrees) {
+  const bool shares = pins.sharded && *pins.sharded >= ShardedState::kGradients;
+  return (shares && degrees.data > 1) || pins.offloaded >= ShardedState::kGradients;
 }
 
 // The plans of a mesh that has the encoder in one place, without schedule and stages; each with one
@@ -118,6 +120,7 @@ std::vector<Plan> PlansOf(EncoderPlacement encoder, const PlanRequest& request,
     const auto add = [&](Plan plan) {
       plan.schedule = order.schedule->name;
       plan.sharded = request.pins.sharded.value_or(ShardedState::kOptimizer);
+      plan.offloaded = request.pins.offloaded;
       const int shards = request.pins.zero_ranks.value_or(plan.same_weights());
       if (plan.same_weights() % shards != 0) return;
       plan.zero_ranks = shards == plan.same_weights() ? 0 : shards;
@@ -127,7 +130,7 @@ std::vector<Plan> PlansOf(EncoderPlacement encoder, const PlanRequest& request,
       add(DisaggregatedPlan(degrees, own_ranks, own, order.chunks, placement));
     } else if (!FillsBubbles(encoder)) {
       add(InlinePlan(degrees, order.chunks, placement));
-    } else if (degrees.data == 1 || !SharesPasses(request.pins.sharded)) {
+    } else if (!RunsByLayer(request.pins, degrees)) {
       const int tensor = pins.tensor.value_or(degrees.tensor);
       if (degrees.tensor % tensor != 0) continue;
       for (const int ranks : Divisors(degrees.pipeline)) {

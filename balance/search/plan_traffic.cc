@@ -106,16 +106,6 @@ class StepBytes {
     }
   }
 
-  // Bytes of a layer that are gathered for a pass with ZeRO 3: packed weights are not shared out.
-  double GatheredBytes(int layer) const {
-    double parameters = 0;
-    for (const TensorSpec& tensor : costs_.Work(layer).parameters) {
-      if (tensor.packing != Packing::kNone) continue;
-      parameters += static_cast<double>(tensor.LargestPart(plan_.tensor()));
-    }
-    return static_cast<double>(costs_.options().element_bytes) * parameters;
-  }
-
   // Gradients and weights of a stage, over the ranks with the same weights: once a step, but with
   // ZeRO 2 and 3 in every micro-batch, in those too that have no work for a layer.
   void AddDataRanks(int stage) {
@@ -129,7 +119,8 @@ class StepBytes {
       if (plan_.IsSharded(ShardedState::kParameters)) {
         const LayerSpan layers = plan_.LayersOf(stage);
         for (int layer = layers.begin; layer < layers.end; ++layer) {
-          bytes += micro_batches * (costs_.HasBackward(layer) ? 2 : 1) * GatheredBytes(layer);
+          bytes += micro_batches * (costs_.HasBackward(layer) ? 2 : 1) *
+                   static_cast<double>(costs_.SharedBytes(layer));
         }
       }
       OverShards(pipeline, shards, bytes);

@@ -1,9 +1,7 @@
 #include "models/stages/offloaded_activations.h"
 
 #include <ATen/ops/empty.h>
-#include <c10/core/StreamGuard.h>
 #include <c10/core/TensorOptions.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <set>
 #include <utility>
@@ -25,18 +23,6 @@ at::Tensor BytesOf(const c10::Storage& storage) {
   return bytes;
 }
 
-// All layers' copies of a device go through one stream, in the order in which they are wanted.
-c10::Stream StreamOfCopies(at::Device device) {
-  thread_local std::vector<std::pair<at::Device, c10::Stream>> streams;
-  for (const auto& [of, stream] : streams) {
-    if (of == device) return stream;
-  }
-  return streams
-      .emplace_back(device,
-                    c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device))
-      .second;
-}
-
 }  // namespace
 
 OffloadedActivations::OffloadedActivations(const std::vector<at::Tensor>& tensors,
@@ -54,34 +40,23 @@ OffloadedActivations::OffloadedActivations(const std::vector<at::Tensor>& tensor
   if (copies_.empty()) return;
   device_ = copies_.front().storage.device();
   const bool on_gpu = !device_.is_cpu();
-  if (on_gpu) {
-    compute_ = c10::impl::VirtualGuardImpl(device_.type()).getStream(device_);
-    copying_ = StreamOfCopies(device_);
-    Follow();
-  }
-  const c10::OptionalStreamGuard guard(copying_);
-  for (Copy& copy : copies_) {
-    EQUIPOISE_CHECK(copy.storage.device() == device_, "activations of several devices");
-    const at::Tensor bytes = BytesOf(copy.storage);
-    copy.host =
-        at::empty(bytes.sizes(), at::TensorOptions().dtype(at::kByte).pinned_memory(on_gpu));
-    copy.host.copy_(bytes, /*non_blocking=*/on_gpu);
-  }
-  if (on_gpu) there_.emplace(Recorded(*copying_));
+  const CopyStream stream(device_, CopyDirection::kToHost);
+  stream.Run([&] {
+    for (Copy& copy : copies_) {
+      EQUIPOISE_CHECK(copy.storage.device() == device_, "activations of several devices");
+      const at::Tensor bytes = BytesOf(copy.storage);
+      copy.host =
+          at::empty(bytes.sizes(), at::TensorOptions().dtype(at::kByte).pinned_memory(on_gpu));
+      copy.host.copy_(bytes, /*non_blocking=*/on_gpu);
+    }
+  });
+  there_ = stream.Mark();
 }
-
-c10::Event OffloadedActivations::Recorded(const c10::Stream& stream) const {
-  c10::Event event(device_.type(), c10::EventFlag::PYTORCH_DEFAULT);
-  event.record(stream);
-  return event;
-}
-
-void OffloadedActivations::Follow() const { Recorded(*compute_).block(*copying_); }
 
 void OffloadedActivations::Release() {
   if (released_ || returned_) return;
   released_ = true;
-  if (there_) there_->synchronize();
+  there_.Wait();
   for (Copy& copy : copies_) copy.storage.set_data_ptr(c10::DataPtr(nullptr, device_));
 }
 
@@ -94,19 +69,18 @@ void OffloadedActivations::Return() {
   }
   for (Copy& copy : copies_)
     copy.storage.set_data_ptr(copy.storage.allocator()->allocate(copy.storage.nbytes()));
-  // What had the memory before may still be computed with.
-  if (copying_) Follow();
-  const c10::OptionalStreamGuard guard(copying_);
-  for (Copy& copy : copies_) {
-    BytesOf(copy.storage).copy_(copy.host, /*non_blocking=*/copying_.has_value());
-    copy.host.reset();
-  }
+  // What had the memory before may still be computed with: the stream comes behind that.
+  const CopyStream stream(device_, CopyDirection::kToDevice);
+  stream.Run([&] {
+    for (Copy& copy : copies_) {
+      BytesOf(copy.storage).copy_(copy.host, /*non_blocking=*/!device_.is_cpu());
+      copy.host.reset();
+    }
+  });
   copies_.clear();
-  if (copying_) back_.emplace(Recorded(*copying_));
+  back_ = stream.Mark();
 }
 
-void OffloadedActivations::Wait() {
-  if (back_) back_->block(*compute_);
-}
+void OffloadedActivations::Wait() { back_.WaitOnStream(); }
 
 }  // namespace equipoise

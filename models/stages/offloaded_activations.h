@@ -1,12 +1,11 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <c10/core/Event.h>
-#include <c10/core/Stream.h>
 
 #include <cstdint>
-#include <optional>
 #include <vector>
+
+#include "parallel/host_copies.h"
 
 namespace equipoise {
 
@@ -39,14 +38,10 @@ class OffloadedActivations {
     c10::Storage storage;
     at::Tensor host;
   };
-  // Lets the stream of the copies wait for what the device has been given.
-  void Follow() const;
-  c10::Event Recorded(const c10::Stream& stream) const;
 
   std::vector<Copy> copies_;
   at::Device device_{at::kCPU};
-  std::optional<c10::Stream> compute_, copying_;  // absent on the CPU
-  std::optional<c10::Event> there_, back_;
+  CopyMark there_, back_;
   bool released_ = false, returned_ = false;
   int64_t bytes_ = 0;
 };

@@ -23,8 +23,10 @@ Schedule Filled(Schedule text, const StageLayout& stages, const std::vector<Laye
 
 // What passes share out over the data ranks.
 ShardedState SharedByPasses(const Plan& plan) {
-  return plan.shards() > 1 && plan.IsSharded(ShardedState::kGradients) ? plan.sharded
-                                                                       : ShardedState::kNone;
+  for (const ShardedState state : {ShardedState::kParameters, ShardedState::kGradients}) {
+    if (plan.IsByLayer(state)) return state;
+  }
+  return ShardedState::kNone;
 }
 
 }  // namespace

@@ -18,7 +18,7 @@
 #include "configs/base/error.h"
 #include "parallel/flat_alignment.h"
 #include "parallel/split_master.h"
-#include "parallel/zero/copy_to_host.h"
+#include "parallel/host_copies.h"
 #include "parallel/zero/magnitude.h"
 
 namespace equipoise {

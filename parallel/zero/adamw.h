@@ -115,7 +115,9 @@ class AdamW {
   };
 
   bool without_masters() const { return options_.rounding_seed.has_value(); }
-  bool offloaded() const { return options_.on_host && !parameters_.gradient().is_cpu(); }
+  // Whether values are on a device, and their state on the host; gradients may be on either.
+  bool offloaded() const { return options_.on_host && !parameters_.values_device().is_cpu(); }
+  bool gradients_arrive() const { return offloaded() && !parameters_.gradient().is_cpu(); }
   bool steps_on_host() const { return options_.on_host || parameters_.gradient().is_cpu(); }
   Range Whole(size_t index) const;
   std::vector<int64_t> SizesOf(size_t index) const;

@@ -15,7 +15,8 @@
 //
 // Offloaded (ZeRO-Offload, arXiv 2101.06840, section 4), a region's gradients arrive while the host
 // updates the region before, and its values leave while it updates the next: of the copies only the
-// first and the last have nothing to run beside. The host could start no earlier, as clipping needs
+// first and the last have nothing to run beside. What lies in host memory anyway is not copied: both
+// may (Sharding::offloaded). The host could start no earlier, as clipping needs
 // the norm of all gradients first; copying them beside backward would save the first copy alone.
 // All copies are in the compute stream, so what reads the values comes later.
 
@@ -37,7 +38,7 @@
 #include "parallel/split_master.h"
 #include "parallel/stochastic_rounding.h"
 #include "parallel/zero/adamw.h"
-#include "parallel/zero/copy_to_host.h"
+#include "parallel/host_copies.h"
 #include "parallel/zero/kernels/adamw_on_host.h"
 #include "parallel/zero/magnitude.h"
 
@@ -191,11 +192,9 @@ void AdamW::RoundStochastically(const Region& region, const at::Tensor& masters)
 void AdamW::MakeChunks() {
   for (Region& region : regions_) {
     const Shards::Run& place = region.place;
-    Begins at{0, 0, place.local};  // a piece of values and of gradients
-    if (!offloaded()) {
-      at.weight = parameters_.ValueAt(place);
-      at.gradient = parameters_.GradientAt(place);
-    }
+    Begins at{0, 0, place.local};  // pieces of values and of gradients
+    if (!offloaded()) at.weight = parameters_.ValueAt(place);
+    if (!gradients_arrive()) at.gradient = parameters_.GradientAt(place);
     if (masters_.defined()) at.weight = place.local;
     const auto begin = static_cast<int64_t>(chunks_.size());
     AddChunks(region, at, chunks_);
@@ -257,10 +256,11 @@ void AdamW::StepOffloaded(const StepInput& input) {
   int64_t most = 0;
   for (const Region& region : regions_) most = std::max(most, region.place.flat.size());
   for (at::Tensor& piece : arriving_) {
-    if (!piece.defined()) piece = PinnedMemory(most, at::kFloat);
+    if (gradients_arrive() && !piece.defined()) piece = PinnedMemory(most, at::kFloat);
   }
   std::array<CopyToHost, 2> copies;
   const auto start = [&](size_t i) {
+    if (!gradients_arrive()) return;
     const Shards::Run& place = regions_[i].place;
     copies[i % 2] =
         CopyToHost(parameters_.GradientOf(place), arriving_[i % 2].narrow(0, 0, place.flat.size()));
@@ -270,8 +270,8 @@ void AdamW::StepOffloaded(const StepInput& input) {
     if (i + 1 < regions_.size()) start(i + 1);
     copies[i % 2].Wait();
     const Region& region = regions_[i];
-    StepOnHost(region.chunks, masters_.defined() ? masters_ : region.values, arriving_[i % 2],
-               input);
+    StepOnHost(region.chunks, masters_.defined() ? masters_ : region.values,
+               gradients_arrive() ? arriving_[i % 2] : parameters_.gradient(), input);
     if (masters_.defined()) {
       const Shards::Run& place = region.place;
       RoundMaster(masters_.narrow(0, place.local, place.flat.size()), region.values);

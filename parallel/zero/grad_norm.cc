@@ -34,9 +34,9 @@ void AddSquares(const at::Tensor& values, int64_t first, TreeSum& sum) {
   AddSquares(values.const_data_ptr<float>(), values.numel(), first, sum);
 }
 
-double SquareSum(const Parameter& parameter) {
+double SquareSum(const at::Tensor& gradient) {
   TreeSum sum;
-  AddSquares(parameter.gradient, 0, sum);
+  AddSquares(gradient, 0, sum);
   return sum.Total();
 }
 
@@ -56,7 +56,7 @@ double GradientNorm(const std::vector<Parameter*>& parameters) {
     EQUIPOISE_CHECK(by_name.emplace(parameter->name, parameter).second, parameter->name);
   }
   double sum = 0;
-  for (const auto& [name, parameter] : by_name) sum += SquareSum(*parameter);
+  for (const auto& [name, parameter] : by_name) sum += SquareSum(parameter->gradient);
   return std::sqrt(sum);
 }
 
@@ -148,7 +148,9 @@ std::vector<double> DistributedNorm::SquaresOfWhole() {
   size_t run = 0;
   for (size_t i = 0; i < parameters.size(); ++i) {
     if (part_of_[i] < 0) continue;
-    squares[i] = gpu_squares_ ? on_gpu[run++].Total() : SquareSum(*parameters[i]);
+    squares[i] = gpu_squares_ ? on_gpu[run++].Total()
+                              : SquareSum(parameters_.gradient().narrow(
+                                    0, parameters_.gradient_offset(i), parameters[i]->numel()));
   }
   return squares;
 }

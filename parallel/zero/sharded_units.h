@@ -5,9 +5,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <vector>
 
 #include "parallel/comm/communicator.h"
+#include "parallel/host_copies.h"
 #include "parallel/parameter.h"
 
 namespace equipoise {
@@ -20,7 +22,10 @@ namespace equipoise {
 //
 // Begin() starts to gather the values of the first `prefetch` + 1 uses, Acquire() waits for those
 // of the next use, and starts those of the one that comes `prefetch` uses later; Release() frees
-// values that no use started so far needs, and starts to sum gradients. All data ranks make the
+// values that no use started so far needs, and starts to sum gradients. Slices that lie in host
+// memory are copied from there one use before they are gathered, and sums are added to them by the
+// device, which then copies them back (ZeRO-Infinity, arXiv 2104.07857): the host waits for none of
+// that before Finish(). All data ranks make the
 // same passes in the same order: a rank that does not run one, or not all its layers, has the rest
 // of it done by End(), and adds zeros. Not thread-safe.
 //
@@ -56,9 +61,11 @@ class ShardedUnits {
   Traffic traffic() const { return traffic_; }
 
  private:
-  // A unit whose values are whole, or being gathered.
+  // A unit whose values are whole, or on their way.
   struct Whole {
-    at::Tensor trained, frozen;
+    at::Tensor trained, frozen;  // this rank's slices until they are gathered
+    CopyMark here;               // of these, where they come from host memory
+    bool gathered = false;
     std::vector<Work> gathers;
     int wanted = 0;  // uses that were started and not released
     bool shown = false;
@@ -68,20 +75,32 @@ class ShardedUnits {
     at::Tensor whole, slice;
     Work work;
   };
+  // Memory of a sum that is copied to the host.
+  struct Leaving {
+    at::Tensor whole, slice;
+    CopyMark gone;
+  };
+  void StartUntil(size_t end);
   void Want(const Use& use);
-  at::Tensor Gather(size_t unit, bool trained, std::vector<Work>& gathers);
+  void Gather(const Use& use);
+  at::Tensor GatherPart(const at::Tensor& mine, std::vector<Work>& gathers);
   void StartSum(size_t unit);
   void FinishSums();
+  void AddOnHost(const Sum& sum);
+  void ForgetLeft();
 
   FlatParameters& parameters_;
   Communicator& data_;
   size_t prefetch_;
   bool in_pass_ = false;
   std::vector<Use> uses_;
-  size_t next_ = 0, started_ = 0;  // uses to acquire, and to gather for
+  size_t next_ = 0, wanted_ = 0, gathered_ = 0;  // uses to acquire, to copy for, to gather for
   std::map<size_t, Whole> whole_;
   std::map<size_t, at::Tensor> gradients_;  // whole ones, by unit
   std::vector<Sum> sums_;                   // under way: those of one unit, or of one layer's units
+  CopyStream to_host_, to_device_;
+  std::vector<Leaving> leaving_;
+  std::set<size_t> summed_;  // on the host: units whose slices are no longer zero
   Traffic traffic_;
 };
 

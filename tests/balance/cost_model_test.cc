@@ -371,9 +371,7 @@ TEST_CASE("bytes of a trained parameter in every precision", "[balance][cpu]") {
   style.moment_bytes = 1 + 4.0 / 256;  // codes, and their scales
   CHECK(bytes(4) == 10.03125);
   CHECK(bytes(2) == 10.03125);
-  style.offloads_optimizer = true;  // with the values
-  CHECK(OffloadedStateBytes(style, 2) == 6.03125);
-  style.offloads_optimizer = false;
+  CHECK(OffloadedStateBytes(style, 2) == 6.03125);  // with the values
   style.without_masters = true;
   CHECK(bytes(2) == 8.03125);
   style.moment_bytes = 2;

@@ -325,7 +325,7 @@ TEST_CASE("70B fit on one node with the optimizer offloaded, in the host memory 
   PlanRequest request = Request("qwen2_vl-72b", 1, 64);
   const std::string whole = ErrorOf(request, ExitCode::kNoPlan);
   CHECK(whole.find("train.offload: [optimizer]") != std::string::npos);
-  request.style.offloads_optimizer = true;
+  request.pins.offloaded = ShardedState::kOptimizer;
   CHECK(SomePlanFits(request));
   const PlanSearchResult found = SearchPlans(request);
   REQUIRE(!found.plans.empty());
@@ -351,6 +351,33 @@ TEST_CASE("70B fit on one node with the optimizer offloaded, in the host memory 
   };
   CHECK(fits(told));
   CHECK_FALSE(fits(told - 0.3));
+}
+
+TEST_CASE("a card that cannot hold what is trained has it in host memory", "[plan_search][cpu]") {
+  PlanRequest request = Request("internvl2-8b", 1, 8);
+  request.ranks = 1;
+  request.cluster.memory_bytes = int64_t{24} << 30;
+  request.recompute = RecomputeRule::kFull;
+  const std::string text = ErrorOf(request, ExitCode::kNoPlan);
+  INFO(text);
+  // 8 B weights in bf16 take 15 GiB, their gradients 30.
+  CHECK(text.find("train.offload: [optimizer, gradients]") != std::string::npos);
+  request.pins.sharded = ShardedState::kGradients;
+  request.pins.offloaded = ShardedState::kGradients;
+  const ScoredPlan gradients = SearchPlans(request).plans.front();
+  CHECK(gradients.memory[0].gradients == 0);
+  request.cluster.memory_bytes = int64_t{12} << 30;
+  CHECK(ErrorOf(request, ExitCode::kNoPlan).find("train.offload") == std::string::npos);
+  request.pins.sharded.reset();
+  request.pins.offloaded = ShardedState::kNone;
+  CHECK(ErrorOf(request, ExitCode::kNoPlan)
+            .find("train.offload: [optimizer, gradients, parameters]") != std::string::npos);
+  request.pins.sharded = ShardedState::kParameters;
+  request.pins.offloaded = ShardedState::kParameters;
+  const ScoredPlan all = SearchPlans(request).plans.front();
+  CHECK(all.memory[0].parameters == 0);
+  CHECK(all.peak_bytes() <= request.cluster.memory_bytes);
+  CHECK(all.step_s > gradients.step_s);
 }
 
 TEST_CASE("activations lie in host memory where that costs less than to compute them again",

@@ -241,16 +241,15 @@ TEST_CASE("an offloaded optimizer's state is the host's, and so is its step", "[
   c.plan.sharded = ShardedState::kOptimizer;
   const CostModel whole = c.costs();
   const Schedule schedule = c.schedule(StageCosts(whole, c.plan, c.cluster, c.loads));
-  CostModel::Options options = whole.options();
-  options.style.offloads_optimizer = true;
-  const CostModel costs(c.model, c.cluster, options);
+  const CostModel& costs = whole;
+  const MemoryForecast before = ForecastMemory(whole, c.plan, schedule, c.loads, 0);
+  c.plan.offloaded = ShardedState::kOptimizer;
   int64_t parameters = 0;
   for (int layer = 0; layer < 29; ++layer) parameters += costs.Parameters(layer);
   std::vector<MemoryForecast> ranks;
   for (int rank = 0; rank < 4; ++rank) {
     ranks.push_back(ForecastMemory(costs, c.plan, schedule, c.loads, rank));
   }
-  const MemoryForecast before = ForecastMemory(whole, c.plan, schedule, c.loads, 0);
   CHECK(before.host == 0);
   CHECK(ranks[0].optimizer == 0);
   CHECK(ranks[0].total() == before.total() - before.optimizer);
@@ -277,7 +276,8 @@ TEST_CASE("an offloaded optimizer's state is the host's, and so is its step", "[
   // A CPU's memory is the host's.
   Cluster cpus = c.cluster;
   cpus.multiprocessors = 0;
-  CHECK(ForecastMemory(CostModel(c.model, cpus, options), c.plan, schedule, c.loads, 0).host == 0);
+  const CostModel on_cpus(c.model, cpus, whole.options());
+  CHECK(ForecastMemory(on_cpus, c.plan, schedule, c.loads, 0).host == 0);
 }
 
 TEST_CASE("ZeRO 2 and 3 share out gradients and weights, and pay in every micro-batch",
@@ -303,6 +303,47 @@ TEST_CASE("ZeRO 2 and 3 share out gradients and weights, and pay in every micro-
   const SimulationCosts gathered = StageCosts(costs, c.plan, c.cluster, c.loads);
   CHECK(gathered.seconds({OpKind::kForward, 1, 1}) > copies.seconds({OpKind::kForward, 1, 1}));
   CHECK(gathered.seconds({OpKind::kBackward, 1, 1}) > summed.seconds({OpKind::kBackward, 1, 1}));
+}
+
+TEST_CASE("gradients and parameters in host memory leave the device, and take the host's link",
+          "[balance][cpu]") {
+  Case c;
+  const CostModel costs = c.costs();
+  c.plan.sharded = ShardedState::kParameters;
+  c.plan.offloaded = ShardedState::kOptimizer;
+  const SimulationCosts shared = StageCosts(costs, c.plan, c.cluster, c.loads);
+  const Schedule schedule = c.schedule(shared);
+  const auto forecast = [&] { return ForecastMemory(costs, c.plan, schedule, c.loads, 0); };
+  const MemoryForecast optimizer = forecast();
+  c.plan.offloaded = ShardedState::kGradients;
+  const MemoryForecast gradients = forecast();
+  CHECK(gradients.gradients == 0);
+  CHECK(gradients.parameters == optimizer.parameters);
+  // In pinned memory, of which LibTorch takes powers of two; none of it is on its way any more.
+  const auto pinned = [](int64_t bytes) {
+    int64_t taken = 1;
+    while (taken < bytes) taken *= 2;
+    return taken;
+  };
+  const int64_t arriving = int64_t{32} << 20;
+  CHECK(gradients.host == optimizer.host - arriving + pinned(optimizer.gradients));
+  c.plan.offloaded = ShardedState::kParameters;
+  const MemoryForecast parameters = forecast();
+  CHECK(parameters.parameters == 0);
+  // The optimizer steps on the values themselves.
+  const int64_t own = optimizer.gradients / 4;
+  CHECK(parameters.host == gradients.host - 2 * own + pinned(optimizer.parameters));
+  CHECK(parameters.temporary > optimizer.temporary);
+  const auto seconds = [&](OpKind kind) {
+    return StageCosts(costs, c.plan, c.cluster, c.loads).seconds({kind, 1, 2});
+  };
+  c.cluster.host.link_bytes_per_s = 1e9;
+  const double forward_s = seconds(OpKind::kForward), backward_s = seconds(OpKind::kBackward);
+  CHECK(forward_s > shared.seconds({OpKind::kForward, 1, 2}));
+  c.plan.offloaded = ShardedState::kGradients;
+  CHECK(seconds(OpKind::kForward) == shared.seconds({OpKind::kForward, 1, 2}));
+  CHECK(seconds(OpKind::kBackward) > shared.seconds({OpKind::kBackward, 1, 2}));
+  CHECK(seconds(OpKind::kBackward) < backward_s);
 }
 
 TEST_CASE("with copies in each node, passes share out state over its links alone",

@@ -10,6 +10,7 @@
 #include "models/weights/weights.h"
 #include "parallel/comm/single_communicator.h"
 #include "tests/device/gpu_stand_in.h"
+#include "tests/models/load_of.h"
 #include "tests/models/model_support.h"
 #include "tests/trainer/scratch_folder.h"
 #include "trainer/answers/generator.h"
@@ -156,6 +157,52 @@ TEST_CASE("offloaded activations leave the device until backward", "[device]") {
   CHECK(inputs.on_host == 12 * 500 * 32 * 4);
   CHECK(inputs.kept < again.kept);
   CHECK(inputs.peak < again.peak);
+}
+
+// The most that a step takes of a device's memory, which one rank has for itself.
+int64_t PeakOfStep(ShardedState offloaded, at::ScalarType dtype) {
+  ModelConfig config = testing::TinyText("qwen2", /*tied=*/false);
+  config.text.num_hidden_layers = 24;
+  const int64_t before = GetMemory(kGpu).current_bytes;
+  Plan plan = InlinePlan({});
+  plan.stage_begins = {0, static_cast<int>(LayerSpecs(config).size())};
+  plan.sharded = ShardedState::kParameters;
+  plan.offloaded = offloaded;
+  ParallelModel::Options on;
+  on.part.dtype = dtype;
+  on.part.device = kGpu;
+  SingleCommunicator world;
+  TimelineRecorder recorder(0);
+  ParallelModel model(config, plan, on, world, recorder);
+  model.parameters().SetWeights([&config](const std::vector<Parameter*>& some) {
+    InitializeWeights(some, config, /*seed=*/7);
+  });
+  const MicroBatch batch = testing::RandomBatch(config, {6, 5}, 0, 3);
+  ModelPart::Pass pass;
+  pass.batch = [&batch](int) -> const MicroBatch& { return batch; };
+  pass.loads = {LoadOf(config, 0, 11)};
+  MarkMemory(kGpu);
+  model.RunStep(pass);
+  CHECK(model.parameters().gradient().is_cpu() == (offloaded >= ShardedState::kGradients));
+  CHECK(model.parameters().compute().is_cpu() == (offloaded >= ShardedState::kParameters));
+  return GetMemory(kGpu).marked_peak_bytes - before;
+}
+
+TEST_CASE("gradients and parameters in host memory leave the device but for some layers'",
+          "[device]") {
+  const at::ScalarType dtype = GENERATE(at::kFloat, at::kBFloat16);
+  // Of a layer; the embedding and the head have less. Frozen ones there are none.
+  const int64_t layer = LayerSpecs(testing::TinyText("qwen2", false))[1].parameter_count();
+  const auto element = static_cast<int64_t>(c10::elementSize(dtype));
+  const int64_t whole = PeakOfStep(ShardedState::kNone, dtype),
+                gradients = PeakOfStep(ShardedState::kGradients, dtype),
+                all = PeakOfStep(ShardedState::kParameters, dtype);
+  // Left are the gradients of a layer, those that leave, and what was there of these; and the
+  // weights of two layers, and of a third on its way. Buffers begin at multiples of 64 elements.
+  const int64_t most = layer * 5 / 4;
+  CHECK(whole - gradients > 24 * layer * 4 - 3 * most * 4);
+  CHECK(gradients - all > 24 * layer * element - 3 * most * element);
+  CHECK(all < whole / 3);
 }
 
 }  // namespace

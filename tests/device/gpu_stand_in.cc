@@ -380,10 +380,13 @@ at::Tensor& Copy(at::Tensor& to, const at::Tensor& from, bool non_blocking) {
     uses.Report();
     return to;
   }
-  if (from.is_cpu() && non_blocking) KeepUntilCopied(to.device().index(), from);
+  const bool late = from.is_cpu() && non_blocking;
+  const at::Tensor numbers = late ? CopiedFromHost(to.device().index(), from)
+                             : from.is_cuda() ? OnHost(from)
+                                              : from;
   at::Tensor target = to.is_cuda() ? OnHost(to) : to;
   const at::AutoDispatchBelowADInplaceOrView guard;
-  target.copy_(from.is_cuda() ? OnHost(from) : from);
+  target.copy_(numbers);
   uses.Report(to.is_cpu(), /*host_waits=*/!non_blocking && (to.is_cpu() || from.is_cpu()));
   return to;
 }

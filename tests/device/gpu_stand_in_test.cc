@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "parallel/device.h"
-#include "parallel/zero/copy_to_host.h"
+#include "parallel/host_copies.h"
 
 namespace equipoise {
 namespace {

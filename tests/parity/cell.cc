@@ -171,6 +171,7 @@ Plan CellPlan(const Cell& cell, const ModelConfig& config) {
   plan.schedule = cell.schedule;
   plan.sharded = ShardedStateOf(cell.zero);
   plan.zero_ranks = cell.zero_ranks;
+  plan.offloaded = cell.offloaded;
   plan.sequence = cell.sequence;
   plan.stage_begins = cell.stage_begins;
   plan.recompute = CellRecompute(cell, config);
@@ -186,6 +187,7 @@ Cell InOneProcess(Cell cell) {
   cell.encoder = EncoderPlacement::kInline;
   cell.encoder_ranks = cell.encoder_chunks = 1;
   cell.encoder_tensor = cell.zero = cell.zero_ranks = 0;
+  cell.offloaded = ShardedState::kNone;
   cell.sequence = cell.prefetch = false;
   cell.schedule = "gpipe";
   cell.chunks = 0;
@@ -234,7 +236,7 @@ ZeroOptimizer MakeOptimizer(const Cell& cell, ParallelModel& model) {
   const std::vector<Parameter*>& parameters = model.parameters().parameters();
   const std::vector<double> factors(parameters.size(), 1.0);
   AdamWOptions options;
-  options.on_host = cell.offload;
+  options.on_host = cell.offloaded >= ShardedState::kOptimizer;
   return ZeroOptimizer(model.parameters(), DecayGroups(parameters, factors, 0.1), options,
                        model.shards(), model.optimizer_groups());
 }
@@ -422,7 +424,8 @@ std::string ToString(const Cell& cell) {
   text += " M " + std::to_string(cell.micro_batches) + " " + cell.precision;
   for (const std::string& module : cell.freeze) text += " frozen " + module;
   if (cell.recompute != "none") text += " recompute " + cell.recompute;
-  if (cell.offload) text += " offload";
+  if (cell.offloaded != ShardedState::kNone)
+    text += fmt::format(" offloaded {}", ZeroStage(cell.offloaded));
   if (cell.turning) text += " turning";
   if (cell.prefetch) text += " prefetch";
   return text;

@@ -43,7 +43,7 @@ struct Cell {
   // First weights moved by about a rounding of fp32: how far such a run is from one without is how
   // far rounding alone takes it.
   bool nudged = false;
-  bool offload = false;  // the optimizer's state lies on the host
+  ShardedState offloaded = ShardedState::kNone;  // as in Plan
 
   int ranks() const { return data * pipeline * context * tensor; }
 };

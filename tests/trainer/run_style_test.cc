@@ -26,12 +26,31 @@ std::string ErrorOf(const std::string& train) {
 }
 
 TEST_CASE("train.offload names what lies on the host", "[trainer][cpu]") {
-  CHECK_FALSE(StyleOfYaml("").offloads_optimizer);
-  CHECK_FALSE(StyleOfYaml("offload: []").offloads_optimizer);
-  CHECK(StyleOfYaml("offload: [optimizer]").offloads_optimizer);
   CHECK_FALSE(StyleOfYaml("offload: [optimizer]").offloads_activations);
   CHECK(StyleOfYaml("offload: [activations]").offloads_activations);
-  CHECK_FALSE(StyleOfYaml("offload: [activations]").offloads_optimizer);
+  using enum OffloadedState;
+  CHECK(OffloadedOf({}) == ShardedState::kNone);
+  CHECK(OffloadedOf({kActivations}) == ShardedState::kNone);
+  CHECK(OffloadedOf({kActivations, kOptimizer}) == ShardedState::kOptimizer);
+  CHECK(OffloadedOf({kGradients, kOptimizer}) == ShardedState::kGradients);
+  CHECK(OffloadedOf({kOptimizer, kGradients, kParameters}) == ShardedState::kParameters);
+  const auto refused = [](const auto& call, const std::string& says) {
+    CHECK_THROWS_MATCHES(call(), ConfigError, Catch::Matchers::StartsWith(says));
+  };
+  refused([] { return OffloadedOf({kGradients}); },
+          "train.offload: gradients lie in host memory only with optimizer; add optimizer");
+  refused([] { return OffloadedOf({kOptimizer, kParameters}); },
+          "train.offload: parameters lie in host memory only with gradients; add gradients");
+  // They come layer by layer, as ZeRO shares them out.
+  CHECK_FALSE(ZeroFor({kOptimizer}, std::nullopt));
+  CHECK(ZeroFor({kOptimizer}, 0) == ShardedState::kNone);
+  CHECK(ZeroFor({kOptimizer, kGradients}, std::nullopt) == ShardedState::kGradients);
+  CHECK(ZeroFor({kOptimizer, kGradients}, 3) == ShardedState::kParameters);
+  CHECK(ZeroFor({kOptimizer, kGradients, kParameters}, std::nullopt) == ShardedState::kParameters);
+  refused([] { return ZeroFor({kOptimizer, kGradients}, 1); },
+          "parallel.zero: 1 keeps gradients whole");
+  refused([] { return ZeroFor({kOptimizer, kGradients, kParameters}, 2); },
+          "parallel.zero: 2 keeps parameters whole");
 }
 
 TEST_CASE("train.master says whether there are masters", "[trainer][cpu]") {

@@ -59,7 +59,7 @@ Replica::Replica(RunContext& context, const ModelConfig& config, const Plan& pla
   if (!forecast_.warning().empty()) spdlog::warn("{}", forecast_.warning());
   Build();
   if (!context.config.train.offload.empty() && context.device().is_cpu())
-    spdlog::info("train.offload changes nothing on a CPU, whose memory is the host's");
+    spdlog::info("train.offload saves nothing on a CPU, whose memory is the host's");
   spdlog::info("{:.2f} M parameters on {} in {} ({}), {}, {} micro-batches, {} threads a rank",
                static_cast<double>(parameter_count()) / 1e6, DeviceKind(context.device()),
                ToString(context.setup.precision), context.config.train.precision,

@@ -169,6 +169,13 @@ EncoderPins EncoderPinsOf(const RunConfig& config, const ModelConfig& model) {
                     "together then, and each has its own order in the bubbles; use zero: 1",
                     *parallel.zero, parallel.encoder));
   }
+  if (pins.placement && FillsBubbles(*pins.placement) &&
+      OffloadedOf(config.train.offload) >= ShardedState::kGradients) {
+    throw ConfigError(fmt::format(
+        "train.offload: gradients in host memory and encoder: {} do not go together: copies of the "
+        "encoder sum theirs on the GPUs; use train.offload: [optimizer], or encoder: inline",
+        parallel.encoder));
+  }
   if (!pins.placement && !model.has_vision) pins.placement = EncoderPlacement::kInline;
   if (pins.placement == EncoderPlacement::kInline) {
     if (!parallel.encoder_ranks && !parallel.encoder_chunks && !parallel.encoder_tensor)
@@ -291,7 +298,8 @@ Plan MakePlan(const RunConfig& config, const ModelConfig& model, int ranks) {
   const ParallelSection& parallel = config.parallel;
   Plan plan = PlanOnMesh(config, model, ranks);
   plan.schedule = parallel.schedule.value_or("1f1b");
-  plan.sharded = ShardedStateOf(static_cast<int>(parallel.zero.value_or(1)));
+  plan.sharded = ZeroFor(config.train.offload, parallel.zero).value_or(ShardedState::kOptimizer);
+  plan.offloaded = OffloadedOf(config.train.offload);
   plan.zero_ranks = ZeroRanks(config).value_or(0);
   if (plan.zero_ranks > 0 && plan.same_weights() % plan.zero_ranks != 0) {
     throw ConfigError(
@@ -379,7 +387,8 @@ std::string DescribePlan(const Plan& plan) {
     text += fmt::format(", {}, layers {}", plan.schedule, fmt::join(plan.stage_layers(), " + "));
   }
   if (plan.sequence) text += ", sequence parallel";
-  if (plan.shards() > 1) text += fmt::format(", ZeRO-{}", ZeroStage(plan.sharded));
+  if (plan.shards() > 1 || plan.IsByLayer(ShardedState::kGradients))
+    text += fmt::format(", ZeRO-{}", ZeroStage(plan.sharded));
   if (plan.zero_ranks > 0) text += fmt::format(" on {} ranks each", plan.zero_ranks);
   for (const auto& kind : NamesOf(Recompute())) {
     const auto count = std::count(plan.recompute.begin(), plan.recompute.end(), kind.value);

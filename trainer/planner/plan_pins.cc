@@ -23,7 +23,8 @@ PlanPins PlanPinsOf(const RunConfig& config, const ModelConfig& model) {
   pins.sequence = parallel.sequence;
   RequireContext(config, model);
   pins.context = static_cast<int>(parallel.context.value_or(1));
-  if (parallel.zero) pins.sharded = ShardedStateOf(static_cast<int>(*parallel.zero));
+  pins.sharded = ZeroFor(config.train.offload, parallel.zero);
+  pins.offloaded = OffloadedOf(config.train.offload);
   pins.zero_ranks = ZeroRanks(config);
   pins.encoder = EncoderPinsOf(config, model);
   if (parallel.schedule && FindSchedule(*parallel.schedule)) pins.schedule = parallel.schedule;

@@ -43,7 +43,7 @@ ParallelModel::ParallelModel(const ModelConfig& config, const Plan& plan, const 
   Communicator& shards = groups_.shards();
   Communicator& pipeline = groups_.along(Axis::kPipeline);
   ModelPart::Options part = options.part;
-  part.sharding = {plan.sharded, shards.size(), shards.rank()};
+  part.sharding = {plan.sharded, shards.size(), shards.rank(), plan.offloaded};
   if (plan.tensor() > 1)
     part.tensor = {&groups_.along(Axis::kTensor), groups_.at.tensor, plan.tensor(), plan.sequence};
   const ExecutorLane lane = LaneHere();

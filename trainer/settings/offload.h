@@ -2,9 +2,11 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "configs/base/enum_names.h"
+#include "parallel/sharded_state.h"
 
 namespace equipoise {
 
@@ -18,7 +20,16 @@ constexpr auto NamesOf(OffloadedState) {
                                                   {OffloadedState::kActivations, "activations"}});
 }
 
-// Whether one is among them. Throws ConfigError for what is not built yet.
+// Whether one is among them.
 bool Offloads(const std::vector<OffloadedState>& states, OffloadedState state);
+
+// What lies there of the state that ZeRO shares out: none, the optimizer's, with it the gradients,
+// with both the parameters. Throws ConfigError for one without those before it.
+ShardedState OffloadedOf(const std::vector<OffloadedState>& states);
+
+// The stage of ZeRO that goes with them: what is given, or the least that they need; absent: any.
+// Throws ConfigError where that is less than they need.
+std::optional<ShardedState> ZeroFor(const std::vector<OffloadedState>& states,
+                                    const std::optional<int64_t>& given);
 
 }  // namespace equipoise

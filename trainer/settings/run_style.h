@@ -8,7 +8,7 @@ namespace equipoise {
 
 // How a run is executed beside its plan, as plans are priced: by which kernels, with what moments
 // and masters, where, and how its plan shares out tokens: over tensor ranks too (sequence
-// parallelism), and over how many context ranks. Throws ConfigError as Offloads() does.
+// parallelism), and over how many context ranks.
 inline RunStyle StyleOf(const TrainSection& train, int context, bool sequence = false) {
   RunStyle style;
   style.program = &ThisProgram(/*own_kernels=*/train.kernels == "auto");
@@ -17,7 +17,6 @@ inline RunStyle StyleOf(const TrainSection& train, int context, bool sequence = 
   style.moment_bytes = ElementBytes(train.moments);
   style.whole_masters = train.precision == ToString(Precision::kFp16);
   style.without_masters = train.master == MasterPrecision::kNone;
-  style.offloads_optimizer = Offloads(train.offload, OffloadedState::kOptimizer);
   style.offloads_activations = Offloads(train.offload, OffloadedState::kActivations);
   style.sequence_parallel = sequence;
   style.context = context;
