@@ -270,6 +270,30 @@ TEST_CASE("rows that fit no other plan are shared out over context ranks", "[pla
                     Catch::Matchers::Contains("no plan fits 16 ranks"));
 }
 
+TEST_CASE("ranks without a pack of their own may share out the rows of one", "[plan_run][cpu]") {
+  const ScratchFolder folder;
+  std::string lines;
+  for (int i = 0; i < 16; ++i)
+    lines += R"({"vit_num":2,"token_num":60000})"
+             "\n";
+  WriteText(folder.Path("long.jsonl"), lines);
+  const auto plan = [&](int batch, const std::vector<std::string>& more) {
+    std::vector<std::string> set = {"data.costs=" + folder.Path("long.jsonl"),
+                                    "data.max_tokens=64000", "balance.tokens=64000",
+                                    "train.global_batch=" + std::to_string(batch),
+                                    "cluster.nodes=2"};
+    set.insert(set.end(), more.begin(), more.end());
+    return PlanRun(Config(set, /*few_samples=*/false), {});
+  };
+  const PlanReport chosen = plan(2, {});
+  const PlanReport one = plan(2, {"parallel.context=1"}), given = plan(2, {"parallel.context=4"});
+  CHECK(chosen.best().plan.context() > 1);
+  CHECK(chosen.best().step_s < 0.97 * one.best().step_s);
+  CHECK(chosen.best().step_s <= given.best().step_s);
+  // With packs for all ranks none is searched.
+  CHECK(plan(16, {}).best().plan.context() == 1);
+}
+
 // A deep pipeline with few micro-batches mostly fills and drains.
 const std::vector<std::string> kFewMicroBatches = {
     "parallel.pipeline=16",  "parallel.tensor=1", "parallel.data=4", "parallel.schedule=1f1b",

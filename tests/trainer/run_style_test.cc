@@ -35,7 +35,7 @@ TEST_CASE("train.offload names what lies on the host", "[trainer][cpu]") {
   CHECK(OffloadedOf({kGradients, kOptimizer}) == ShardedState::kGradients);
   CHECK(OffloadedOf({kOptimizer, kGradients, kParameters}) == ShardedState::kParameters);
   const auto refused = [](const auto& call, const std::string& says) {
-    CHECK_THROWS_MATCHES(call(), ConfigError, Catch::Matchers::StartsWith(says));
+    CHECK_THROWS_WITH(call(), Catch::Matchers::StartsWith(says));
   };
   refused([] { return OffloadedOf({kGradients}); },
           "train.offload: gradients lie in host memory only with optimizer; add optimizer");

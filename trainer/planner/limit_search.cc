@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -23,6 +24,10 @@ namespace {
 constexpr std::array<double, 3> kSizes = {0.5, 0.25, 2};  // factors on the size of packs, in order
 constexpr double kClearGain = 0.03;    // least gain in tokens/s for another size, as a share
 constexpr double kSameSamples = 0.05;  // most difference in the samples of a step, as a share
+
+bool FewestAxesFirst(const RunConfig& config, MeshChoice meshes) {
+  return meshes == MeshChoice::kFewestAxesFirst && config.cluster.preset == kLocalPreset;
+}
 
 class LimitSearch {
  public:
@@ -49,6 +54,14 @@ class LimitSearch {
   }
 
   FittedRun Search(const PlannedRun& planned) const { return Search(planned, RequestFor(planned)); }
+
+  // The search for the packs of `best`, a run of other ranks, if some plan has clearly more
+  // throughput.
+  std::optional<FittedRun> Faster(const FittedRun& best) const {
+    if (!SearchFaster(best.planned, (1 + kClearGain) * TokensPerSecond(best)).fits())
+      return std::nullopt;
+    return Search(best.planned);
+  }
 
  private:
   // The plans with the largest limits that fit.
@@ -132,7 +145,7 @@ class LimitSearch {
 
   // Requests that are searched in order until a plan fits.
   std::vector<PlanRequest> Searches(const PlanRequest& request) const {
-    if (meshes_ == MeshChoice::kAll || config_.cluster.preset != kLocalPreset) return {request};
+    if (!FewestAxesFirst(config_, meshes_)) return {request};
     RunConfig config = config_;
     config.train.global_batch = request.workload.global_batch();
     const Plan simple = MakePlan(config, request.model, request.ranks);
@@ -169,10 +182,11 @@ class LimitSearch {
   const MeshChoice meshes_;
 };
 
-// The run with the fewest context ranks, of 2 or more, with which a plan fits.
-std::optional<FittedRun> FitWithContext(const SampleCosts& costs, RunConfig config,
-                                        const PlannedRun& first, PlanRequest request,
-                                        MeshChoice meshes) {
+// Calls `search` for each number of context ranks from 2 on that a run may have, until it has found
+// something.
+std::optional<FittedRun> WithContext(
+    const SampleCosts& costs, RunConfig config, PlanRequest request, MeshChoice meshes,
+    const std::function<std::optional<FittedRun>(const LimitSearch&)>& search) {
   if (config.parallel.encoder == "auto") config.parallel.encoder = "inline";
   for (int context = 2; context <= request.ranks; ++context) {
     if (request.ranks % context != 0) continue;
@@ -183,8 +197,7 @@ std::optional<FittedRun> FitWithContext(const SampleCosts& costs, RunConfig conf
       return std::nullopt;  // the model cannot be shared out so, nor over more ranks
     }
     try {
-      FittedRun run = LimitSearch(costs, config, request, meshes).Fastest(first);
-      if (run.fits()) return run;
+      if (auto run = search(LimitSearch(costs, config, request, meshes))) return run;
     } catch (const ConfigError&) {  // NOLINT(bugprone-empty-catch): no mesh has so many
     }
   }
@@ -195,10 +208,27 @@ std::optional<FittedRun> FitWithContext(const SampleCosts& costs, RunConfig conf
 
 FittedRun FitRun(const SampleCosts& costs, const RunConfig& config, const PlannedRun& first,
                  const PlanRequest& request, MeshChoice meshes) {
-  FittedRun run = LimitSearch(costs, config, request, meshes).Fastest(first);
-  if (run.fits() || config.parallel.context) return run;
-  std::optional<FittedRun> shared = FitWithContext(costs, config, first, request, meshes);
-  return shared ? std::move(*shared) : run;
+  FittedRun best = LimitSearch(costs, config, request, meshes).Fastest(first);
+  if (config.parallel.context) return best;
+  const auto with_context = [&](const auto& search) {
+    return WithContext(costs, config, request, meshes, search);
+  };
+  if (!best.fits()) {
+    const auto fits = [&](const LimitSearch& search) -> std::optional<FittedRun> {
+      FittedRun run = search.Fastest(first);
+      return run.fits() ? std::optional(std::move(run)) : std::nullopt;
+    };
+    if (auto run = with_context(fits)) return std::move(*run);
+    return best;
+  }
+  // Ranks that have no pack of their own may have a part of one.
+  if (best.planned.workload.global_batch() >= request.ranks || FewestAxesFirst(config, meshes))
+    return best;
+  (void)with_context([&](const LimitSearch& search) -> std::optional<FittedRun> {
+    if (auto run = search.Faster(best)) best = std::move(*run);
+    return std::nullopt;
+  });
+  return best;
 }
 
 FittedRun SearchRun(const SampleCosts& costs, const RunConfig& config, const PlannedRun& planned,
