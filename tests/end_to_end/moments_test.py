@@ -98,6 +98,13 @@ def refusals(results, folder, config):
     refused = tiny_case.run(config, 1, run__dir=f"{folder}/none", train__moments="fp16")
     results.check("another dtype is refused", refused.returncode == 2 and
                   "train.moments" in refused.stderr, refused.stderr[-300:])
+    for settings, says in (({"train__offload": "[optimizer, parameters]"}, "add gradients"),
+                           ({"train__offload": "[optimizer, gradients]", "parallel__zero": 1},
+                            "parallel.zero: 1 keeps gradients whole")):
+        refused = tiny_case.run(config, 1, run__dir=f"{folder}/none", **settings)
+        lines = [line for line in refused.stderr.splitlines() if says in line]
+        results.check(f"{settings} is refused in a line",
+                      refused.returncode == 2 and len(lines) == 1, refused.stderr[-500:])
     for precision in ("fp32", "fp16"):
         refused = tiny_case.run(config, 1, run__dir=f"{folder}/none", train__master="none",
                                 train__precision=precision)
@@ -134,6 +141,15 @@ def main():
     results.check("on CPUs there is nothing to offload, and a line says so",
                   done.stderr.count("train.offload saves nothing on a CPU") == 1,
                   done.stderr[-800:])
+    everything = "[optimizer, gradients, parameters]"
+    run("by_layer", 2, train__steps=3, train__offload=everything, **BF16)
+    run("by_layer", 2, train__steps=6, parallel__zero=3, **BF16)
+    run("zero_3", 2, train__steps=6, parallel__zero=3, **BF16)
+    differing = checkpoint_reader.differing(step(f"{folder}/by_layer", 6),
+                                            step(f"{folder}/zero_3", 6))
+    results.check("offloading gradients and parameters changes no bit either, and goes on without",
+                  not differing, str(differing[:3]))
+    run("alone", 1, train__steps=2, train__offload=everything, **BF16)
     found = dtypes(whole)
     results.check("masters are saved in fp32, moments in bf16",
                   found == {"weights": {"F32"}, "moments": {"BF16"}}, str(found))

@@ -27,11 +27,12 @@ void AddGradient(ParallelModel& model, size_t index, at::Tensor& whole) {
   if (!parameter.part.owner || !parameter.trainable || !model.first_copy()) return;
   const int rank = model.shard();
   const Shards& shards = model.shards();
+  const int64_t begin = model.parameters().gradient_offset(index);
   if (shards.ranks() == 1) {
-    if (rank == 0) AddPart(parameter, parameter.gradient.cpu().reshape({-1}), whole);
+    const at::Tensor& gradients = model.parameters().gradient();
+    if (rank == 0) AddPart(parameter, gradients.narrow(0, begin, parameter.numel()).cpu(), whole);
     return;
   }
-  const int64_t begin = model.parameters().gradient_offset(index);
   at::Tensor local = at::zeros({parameter.numel()}, at::kFloat);
   for (const Shards::Run& run : shards.RunsIn({begin, begin + parameter.numel()}, rank)) {
     local.narrow(0, run.flat.begin - begin, run.flat.size())
