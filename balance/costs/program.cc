@@ -96,7 +96,6 @@ const Program& PublishedSystems() {
       .copies_logits = true,
       .fp32_whole_gradients = false,
       .shares_all_rows = true,
-      .sums_copies_beside = true,
       .scatters_boundaries = true,
       .blocking_transfers = true,
       .host_wait_s = 100e-6,

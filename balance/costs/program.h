@@ -41,9 +41,6 @@ struct Program {
   // Whether tensor ranks that share out rows do so in all layers: the runtime in the language model
   // alone (models/spec/layer_spec.h, ActivationSpec::shared).
   bool shares_all_rows = false;
-  // Whether the copies of shards (hierarchical ZeRO) are summed beside the last backward, as hybrid
-  // sharding of FSDP does; else behind it.
-  bool sums_copies_beside = false;
   // Context ranks exchange heads for attention (Ulysses); else keys and values go round in a ring.
   bool exchanges_heads = false;
   // Whether tensor ranks send a part of a stage's output each, and gather it on the other side.

@@ -242,8 +242,12 @@ double ReduceSeconds(const CostModel& costs, const Plan& plan, const Cluster& cl
     // The first gather and the last sum have nothing to run beside.
     const double share = parameters / layers;
     const double ends_s = TrafficOf(costs, plan, cluster, {share, share}).both().seconds;
-    if (!costs.options().style.program->sums_copies_beside) return ends_s + copies_s;
-    return ends_s + BesideSeconds(backward_s, {copies_s, 2 * copied}, cluster) - backward_s;
+    const bool at_end = costs.Offloads(plan, ShardedState::kGradients);
+    if (at_end || cluster.multiprocessors == 0) return ends_s + copies_s;
+    // Layer by layer beside the last backward, but for the last one's.
+    const double longer =
+        BesideSeconds(backward_s, {copies_s, 2 * copied}, cluster) - backward_s;
+    return ends_s + std::max(copies_s / layers, longer);
   }
   const double all =
       shards > 1 ? ReduceScatterSeconds(bytes, shards, ShardLink(cluster, plan, shards)) + copies_s

@@ -108,7 +108,8 @@ ShardedUnits::Use ModelPart::UseOf(const Layer& layer, OpKind kind) const {
   return use;
 }
 
-void ModelPart::BeginPass(OpKind kind, int stage) {
+// Those of a pass, in its order.
+std::vector<ShardedUnits::Use> ModelPart::UsesOf(OpKind kind, int stage) const {
   const Stage& part = *stages_.at(stage);
   const auto& node = plan_.graph().stages[static_cast<size_t>(stage)];
   const auto& layers = part.layers();
@@ -119,8 +120,25 @@ void ModelPart::BeginPass(OpKind kind, int stage) {
     const size_t first = part.FirstBackward(node.needs_input_gradient);
     for (size_t i = layers.size(); i-- > first;) uses.push_back(UseOf(*layers[i], kind));
   }
+  return uses;
+}
+
+void ModelPart::BeginPass(OpKind kind, int stage) {
   kind_ = kind;
-  units->Begin(std::move(uses));
+  units->Begin(UsesOf(kind, stage));
+}
+
+// How often the passes of a step sum each unit: each ends with a FREE.
+std::map<size_t, int> ModelPart::SumsOf(const Schedule& schedule) const {
+  std::map<size_t, int> sums;
+  for (const std::vector<Op>& ops : schedule.ranks) {
+    for (const Op& op : ops) {
+      if (op.kind != OpKind::kFree || stages_.count(op.stage) == 0) continue;
+      for (const ShardedUnits::Use& use : UsesOf(op.pass, op.stage))
+        for (const size_t unit : use.sums) ++sums[unit];
+    }
+  }
+  return sums;
 }
 
 // Where no GATHER has begun it, as values are whole anyway.
@@ -212,6 +230,7 @@ void ModelPart::Begin(Pass pass) {
   if (!pass_.evaluate) {
     EQUIPOISE_CHECK(features_.empty(), "features that no op has taken");
     features_ = std::exchange(next_features_, {});
+    if (units != nullptr) units->Expect(SumsOf(*pass_.schedule));
   }
   last_use_.assign(pass_.loads.size() + pass_.next_loads.size(), {});
   const auto is_here = [this](const Op& op) {

@@ -127,6 +127,8 @@ class ModelPart : public StageRunner {
   void BeginPass(OpKind kind, int stage);
   void BeginSums(OpKind kind, int stage);
   ShardedUnits::Use UseOf(const Layer& layer, OpKind kind) const;
+  std::vector<ShardedUnits::Use> UsesOf(OpKind kind, int stage) const;
+  std::map<size_t, int> SumsOf(const Schedule& schedule) const;
   void BeforeLayer(const Layer& layer);
   void AfterLayer(const Layer& layer);
   void ShowGradients(const Layer& layer);

@@ -15,9 +15,11 @@
 
 namespace equipoise {
 
-ShardedUnits::ShardedUnits(FlatParameters& parameters, Communicator& data, int prefetch)
+ShardedUnits::ShardedUnits(FlatParameters& parameters, Communicator& data, Communicator* copies,
+                           int prefetch)
     : parameters_(parameters),
       data_(data),
+      copies_(copies),
       prefetch_(static_cast<size_t>(prefetch)),
       to_host_(parameters.device(), CopyDirection::kToHost),
       to_device_(parameters.device(), CopyDirection::kToDevice) {
@@ -146,6 +148,9 @@ void ShardedUnits::FinishSums() {
     } else {
       AddOnHost(sum);
     }
+    if (copies_ == nullptr || --expected_.at(sum.unit) > 0) continue;
+    of_copies_.push_back(copies_->AllReduce(kept, ReduceOp::kSum));
+    copies_->ProgressInBackground();
   }
   sums_.clear();
 }
@@ -171,6 +176,10 @@ void ShardedUnits::Finish() {
   EQUIPOISE_CHECK(!in_pass_ && gradients_.empty(), gradients_.size(),
                   " gradients that no pass sums");
   FinishSums();
+  for (const auto& [unit, sums] : expected_)
+    EQUIPOISE_CHECK(copies_ == nullptr || sums == 0, sums, " more sums of unit ", unit);
+  for (Work& each : of_copies_) each.WaitOnStream();
+  of_copies_.clear();
   if (!leaving_.empty()) leaving_.back().gone.Wait();
   ForgetLeft();
   summed_.clear();

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "parallel/comm/communicator.h"
@@ -44,8 +45,15 @@ class ShardedUnits {
     int64_t gathered = 0, summed = 0;
   };
 
-  // `parameters` and `data` must outlive it. REQUIRES: parameters.sharding().gradients().
-  ShardedUnits(FlatParameters& parameters, Communicator& data, int prefetch = 1);
+  // `copies`: the ranks of other such groups that have this rank's slices, over which gradients are
+  // summed as well (hierarchical ZeRO); null: there are none, or the caller sums. All must outlive
+  // it. REQUIRES: parameters.sharding().gradients().
+  ShardedUnits(FlatParameters& parameters, Communicator& data, Communicator* copies = nullptr,
+               int prefetch = 1);
+
+  // How often each unit is summed until the next Finish(): its slices are then summed over the
+  // copies beside the passes that follow its last time.
+  void Expect(std::map<size_t, int> sums) { expected_ = std::move(sums); }
 
   void Begin(std::vector<Use> uses);
   bool in_pass() const { return in_pass_; }
@@ -55,7 +63,7 @@ class ShardedUnits {
 
   // Lets a unit's gradients be added to, from zero on, until its next sum.
   void ShowGradients(size_t unit);
-  // Waits for all sums.
+  // Waits for all sums. REQUIRES: those that were expected.
   void Finish();
 
   Traffic traffic() const { return traffic_; }
@@ -91,7 +99,10 @@ class ShardedUnits {
 
   FlatParameters& parameters_;
   Communicator& data_;
+  Communicator* copies_;
   size_t prefetch_;
+  std::map<size_t, int> expected_;  // sums to come, by unit
+  std::vector<Work> of_copies_;
   bool in_pass_ = false;
   std::vector<Use> uses_;
   size_t next_ = 0, wanted_ = 0, gathered_ = 0;  // uses to acquire, to copy for, to gather for

@@ -65,7 +65,9 @@ ParallelModel::ParallelModel(const ModelConfig& config, const Plan& plan, const 
   shards_ = std::make_unique<Shards>(
       ZeroShards(plan.sharded, part_->parameters(), shards, options.bucket_bytes, &copied_));
   if (part.sharding.gradients()) {
-    units_ = std::make_unique<ShardedUnits>(part_->parameters(), shards);
+    // Sums in host memory go over the host's network, all at once.
+    Communicator* copies = SumsCopiesAtEnd() ? nullptr : groups_.shard_copies();
+    units_ = std::make_unique<ShardedUnits>(part_->parameters(), shards, copies);
     part_->units = units_.get();
   } else if (shards_->ranks() > 1) {
     reducer_ = std::make_unique<GradientReducer>(part_->parameters(), shards, *shards_,
@@ -240,10 +242,13 @@ void ParallelModel::FinishReduction() {
   SumTied();
   SumEncoderCopies();
   if (reducer_) reducer_->Finish();
-  if (units_) SumShardCopies();
+  if (units_ && SumsCopiesAtEnd()) SumShardCopies();
 }
 
-// The slices that this rank's group has summed, over the groups.
+// Whether the slices that this rank's group has summed are summed over the groups when all are
+// there, not one by one.
+bool ParallelModel::SumsCopiesAtEnd() { return parameters().gradient().device() != parameters().device(); }
+
 void ParallelModel::SumShardCopies() {
   at::Tensor& slices = parameters().gradient();
   if (groups_.shard_copies() == nullptr || slices.numel() == 0) return;

@@ -123,6 +123,7 @@ class ParallelModel {
   int64_t CopiedNumel() const;
   at::Tensor SummedGradient(const Parameter& parameter);
   void FinishReduction();
+  bool SumsCopiesAtEnd();
   void SumShardCopies();
   void PadLoads(std::vector<LayerLoad>& loads);
 
