@@ -151,6 +151,7 @@ void ShardedUnits::FinishSums() {
     if (copies_ == nullptr || --expected_.at(sum.unit) > 0) continue;
     of_copies_.push_back(copies_->AllReduce(kept, ReduceOp::kSum));
     copies_->ProgressInBackground();
+    traffic_.copied += static_cast<int64_t>(kept.nbytes());
   }
   sums_.clear();
 }

@@ -40,9 +40,10 @@ class ShardedUnits {
     std::vector<size_t> values;  // units whose values it reads; empty where they are whole anyway
     std::vector<size_t> sums;  // units with trainable parameters whose gradients are then complete
   };
-  // Bytes that this rank has received and sent for gathers and sums, as a ring moves them.
+  // Bytes that this rank has received and sent for gathers and sums, as a ring moves them; and
+  // those of slices that it sums, or has summed, over copies.
   struct Traffic {
-    int64_t gathered = 0, summed = 0;
+    int64_t gathered = 0, summed = 0, copied = 0;
   };
 
   // `copies`: the ranks of other such groups that have this rank's slices, over which gradients are
