@@ -71,8 +71,6 @@ void CopyStream::Follow() const {
   if (stream_) Recorded(ComputeStream(stream_->device())).block(*stream_);
 }
 
-CopyMark CopyStream::Mark() const {
-  return stream_ ? CopyMark(Recorded(*stream_)) : CopyMark();
-}
+CopyMark CopyStream::Mark() const { return stream_ ? CopyMark(Recorded(*stream_)) : CopyMark(); }
 
 }  // namespace equipoise

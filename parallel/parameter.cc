@@ -101,8 +101,8 @@ void FlatParameters::Allocate(at::ScalarType compute_dtype) {
   };
   const int64_t trained = here(trained_, sharding_.values());
   gradient_ = zeros(here(trained_, sharding_.gradients()), at::kFloat, ShardedState::kGradients);
-  compute_ = zeros(trained + here(frozen_, sharding_.values()), compute_dtype,
-                   ShardedState::kParameters);
+  compute_ =
+      zeros(trained + here(frozen_, sharding_.values()), compute_dtype, ShardedState::kParameters);
   master_ = master_aliases_gradient() ? gradient_ : compute_.narrow(0, 0, trained);
 }
 

@@ -58,9 +58,10 @@ struct Plan {
   // How many of these, neighbours, share out one copy of that state (hierarchical ZeRO; hybrid
   // sharding of FSDP, arXiv 2304.11277, section 3.2.2); a divisor of their number. 0: all of them.
   int zero_ranks = 0;
-  // What of that state, shared out or not, lies in host memory in place of a GPU's: the optimizer's,
-  // with it gradients, with both parameters (ZeRO-Infinity, arXiv 2104.07857). Passes have the last
-  // two layer by layer then, as where they are shared out; REQUIRES: `sharded` has these.
+  // What of that state, shared out or not, lies in host memory in place of a GPU's: the
+  // optimizer's, with it gradients, with both parameters (ZeRO-Infinity, arXiv 2104.07857). Passes
+  // have the last two layer by layer then, as where they are shared out; REQUIRES: `sharded` has
+  // these.
   ShardedState offloaded = ShardedState::kNone;
   // Tensor ranks share out rows too (sequence parallelism; models/spec/tensor_parallel.h).
   bool sequence = false;

@@ -24,9 +24,7 @@ struct Sharding {
   // What of it lies in host memory, as Plan::offloaded.
   ShardedState offloaded = ShardedState::kNone;
 
-  bool Shares(ShardedState what) const {
-    return state >= what && (ranks > 1 || Offloads(what));
-  }
+  bool Shares(ShardedState what) const { return state >= what && (ranks > 1 || Offloads(what)); }
   bool Offloads(ShardedState what) const { return offloaded >= what; }
   bool gradients() const { return Shares(ShardedState::kGradients); }
   bool values() const { return Shares(ShardedState::kParameters); }

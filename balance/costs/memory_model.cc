@@ -105,8 +105,8 @@ class StageMemory {
   };
 
   // Where weights are whole layer by layer: those of the layer that runs, and of the one that is
-  // gathered meanwhile, which comes next in this direction (`next`). The slice of one more is on its
-  // way from host memory.
+  // gathered meanwhile, which comes next in this direction (`next`). The slice of one more is on
+  // its way from host memory.
   int64_t GatheredBytes(int layer, int next, const LayerSpan& stage) const {
     const bool offloaded = costs_.Offloads(plan_, ShardedState::kParameters);
     const bool shared = plan_.IsSharded(ShardedState::kParameters) && plan_.shards() > 1;

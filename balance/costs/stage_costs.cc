@@ -245,8 +245,7 @@ double ReduceSeconds(const CostModel& costs, const Plan& plan, const Cluster& cl
     const bool at_end = costs.Offloads(plan, ShardedState::kGradients);
     if (at_end || cluster.multiprocessors == 0) return ends_s + copies_s;
     // Layer by layer beside the last backward, but for the last one's.
-    const double longer =
-        BesideSeconds(backward_s, {copies_s, 2 * copied}, cluster) - backward_s;
+    const double longer = BesideSeconds(backward_s, {copies_s, 2 * copied}, cluster) - backward_s;
     return ends_s + std::max(copies_s / layers, longer);
   }
   const double all =
@@ -281,8 +280,7 @@ double OffloadedSeconds(const CostModel& costs, const Plan& plan, const Cluster&
   constexpr double kPiece = 1 << 22;       // elements
   constexpr double kHostEfficiency = 0.8;  // of the channels' bandwidth, as STREAM has it
   const HostMemory& host = cluster.host;
-  OffloadedMoves moves =
-      OffloadedBytesMoved(costs.options().style, costs.options().element_bytes);
+  OffloadedMoves moves = OffloadedBytesMoved(costs.options().style, costs.options().element_bytes);
   const bool gradients_here = costs.Offloads(plan, ShardedState::kGradients);
   if (gradients_here) moves.from_device = 0;
   if (costs.Offloads(plan, ShardedState::kParameters)) moves.to_device = 0;

@@ -35,7 +35,7 @@ struct PlanPins {
   std::optional<int> data, tensor, pipeline, chunks;
   std::optional<ShardedState> sharded;
   ShardedState offloaded = ShardedState::kNone;  // as in Plan
-  std::optional<int> zero_ranks;  // as in Plan; of plans that share state out
+  std::optional<int> zero_ranks;                 // as in Plan; of plans that share state out
   EncoderPins encoder;
   std::optional<std::string> schedule;  // a name of parallel/schedule/builders.h
   std::vector<int> stage_begins;        // empty: searched

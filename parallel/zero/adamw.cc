@@ -17,8 +17,8 @@
 
 #include "configs/base/error.h"
 #include "parallel/flat_alignment.h"
-#include "parallel/split_master.h"
 #include "parallel/host_copies.h"
+#include "parallel/split_master.h"
 #include "parallel/zero/magnitude.h"
 
 namespace equipoise {

@@ -15,10 +15,10 @@
 //
 // Offloaded (ZeRO-Offload, arXiv 2101.06840, section 4), a region's gradients arrive while the host
 // updates the region before, and its values leave while it updates the next: of the copies only the
-// first and the last have nothing to run beside. What lies in host memory anyway is not copied: both
-// may (Sharding::offloaded). The host could start no earlier, as clipping needs
-// the norm of all gradients first; copying them beside backward would save the first copy alone.
-// All copies are in the compute stream, so what reads the values comes later.
+// first and the last have nothing to run beside. What lies in host memory anyway is not copied:
+// both may (Sharding::offloaded). The host could start no earlier, as clipping needs the norm of
+// all gradients first; copying them beside backward would save the first copy alone. All copies are
+// in the compute stream, so what reads the values comes later.
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/_fused_adamw.h>
@@ -33,12 +33,12 @@
 #include <string>
 #include <type_traits>
 
+#include "parallel/host_copies.h"
 #include "parallel/kernels/launchers.h"
 #include "parallel/kernels/own_operator.h"
 #include "parallel/split_master.h"
 #include "parallel/stochastic_rounding.h"
 #include "parallel/zero/adamw.h"
-#include "parallel/host_copies.h"
 #include "parallel/zero/kernels/adamw_on_host.h"
 #include "parallel/zero/magnitude.h"
 

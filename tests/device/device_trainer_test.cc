@@ -198,7 +198,8 @@ TEST_CASE("gradients and parameters in host memory leave the device but for some
                 gradients = PeakOfStep(ShardedState::kGradients, dtype),
                 all = PeakOfStep(ShardedState::kParameters, dtype);
   // Left are the gradients of a layer, those that leave, and what was there of these; and the
-  // weights of two layers, and of a third on its way. Parameters begin at multiples of 256 elements.
+  // weights of two layers, and of a third on its way. Parameters begin at multiples of 256
+  // elements.
   const int64_t most = layer * 3 / 2;
   CHECK(whole - gradients > 24 * layer * 4 - 3 * most * 4);
   CHECK(gradients - all > 24 * layer * element - 3 * most * element);

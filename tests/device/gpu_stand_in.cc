@@ -381,7 +381,7 @@ at::Tensor& Copy(at::Tensor& to, const at::Tensor& from, bool non_blocking) {
     return to;
   }
   const bool late = from.is_cpu() && non_blocking;
-  const at::Tensor numbers = late ? CopiedFromHost(to.device().index(), from)
+  const at::Tensor numbers = late             ? CopiedFromHost(to.device().index(), from)
                              : from.is_cuda() ? OnHost(from)
                                               : from;
   at::Tensor target = to.is_cuda() ? OnHost(to) : to;

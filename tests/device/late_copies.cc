@@ -33,10 +33,13 @@ std::map<int, Queue>& Queues() {
 }
 
 bool Same(const at::Tensor& a, const at::Tensor& b) {
-  const auto begin = [](const at::Tensor& t) { return static_cast<const char*>(t.const_data_ptr()); };
+  const auto begin = [](const at::Tensor& t) {
+    return static_cast<const char*>(t.const_data_ptr());
+  };
   if (begin(a) == begin(b) && a.nbytes() == b.nbytes()) return true;
   const bool apart = begin(a) + a.nbytes() <= begin(b) || begin(b) + b.nbytes() <= begin(a);
-  TORCH_CHECK(apart || !a.is_contiguous() || !b.is_contiguous(), "late copies that overlap in part");
+  TORCH_CHECK(apart || !a.is_contiguous() || !b.is_contiguous(),
+              "late copies that overlap in part");
   return false;
 }
 

@@ -8,8 +8,8 @@ namespace equipoise::testing {
 
 // Copies between a GPU of the stand-in and pinned memory that the host does not wait for: they are
 // done when it does. To the host: until then its memory holds NaNs; so does what it reads too
-// early. From the host: its memory is to stay as it is until then, or the wait throws. The GPU makes
-// its copies in order: one from memory that a late copy goes to has the numbers of that copy.
+// early. From the host: its memory is to stay as it is until then, or the wait throws. The GPU
+// makes its copies in order: one from memory that a late copy goes to has the numbers of that copy.
 
 // `gpu_numbers`, `host`: tensors of the host.
 void CopyLate(int gpu, const at::Tensor& gpu_numbers, at::Tensor host);

@@ -58,7 +58,7 @@ void RunBackward(ShardedUnits& units, Model& model, double value) {
 
 TEST_CASE("copies of a layer's gradients are summed when its last sum is there, not before",
           "[parallel][cpu]") {
-  testing::RunRanks(4, [](Communicator& world) {
+  RunRanks(4, [](Communicator& world) {
     const int rank = world.rank();
     const auto pair = world.Split(rank / 2, rank, "pair");
     const auto copies = world.Split(rank % 2, rank, "copies");

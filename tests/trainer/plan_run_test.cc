@@ -278,10 +278,9 @@ TEST_CASE("ranks without a pack of their own may share out the rows of one", "[p
              "\n";
   WriteText(folder.Path("long.jsonl"), lines);
   const auto plan = [&](int batch, const std::vector<std::string>& more) {
-    std::vector<std::string> set = {"data.costs=" + folder.Path("long.jsonl"),
-                                    "data.max_tokens=64000", "balance.tokens=64000",
-                                    "train.global_batch=" + std::to_string(batch),
-                                    "cluster.nodes=2"};
+    std::vector<std::string> set = {
+        "data.costs=" + folder.Path("long.jsonl"), "data.max_tokens=64000", "balance.tokens=64000",
+        "train.global_batch=" + std::to_string(batch), "cluster.nodes=2"};
     set.insert(set.end(), more.begin(), more.end());
     return PlanRun(Config(set, /*few_samples=*/false), {});
   };

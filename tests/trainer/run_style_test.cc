@@ -39,18 +39,27 @@ TEST_CASE("train.offload names what lies on the host", "[trainer][cpu]") {
   };
   refused([] { return OffloadedOf({kGradients}); },
           "train.offload: gradients lie in host memory only with optimizer; add optimizer");
-  refused([] { return OffloadedOf({kOptimizer, kParameters}); },
-          "train.offload: parameters lie in host memory only with gradients; add gradients");
+  refused(
+      [] {
+        return OffloadedOf({kOptimizer, kParameters});
+      },
+      "train.offload: parameters lie in host memory only with gradients; add gradients");
   // They come layer by layer, as ZeRO shares them out.
   CHECK_FALSE(ZeroFor({kOptimizer}, std::nullopt));
   CHECK(ZeroFor({kOptimizer}, 0) == ShardedState::kNone);
   CHECK(ZeroFor({kOptimizer, kGradients}, std::nullopt) == ShardedState::kGradients);
   CHECK(ZeroFor({kOptimizer, kGradients}, 3) == ShardedState::kParameters);
   CHECK(ZeroFor({kOptimizer, kGradients, kParameters}, std::nullopt) == ShardedState::kParameters);
-  refused([] { return ZeroFor({kOptimizer, kGradients}, 1); },
-          "parallel.zero: 1 keeps gradients whole");
-  refused([] { return ZeroFor({kOptimizer, kGradients, kParameters}, 2); },
-          "parallel.zero: 2 keeps parameters whole");
+  refused(
+      [] {
+        return ZeroFor({kOptimizer, kGradients}, 1);
+      },
+      "parallel.zero: 1 keeps gradients whole");
+  refused(
+      [] {
+        return ZeroFor({kOptimizer, kGradients, kParameters}, 2);
+      },
+      "parallel.zero: 2 keeps parameters whole");
 }
 
 TEST_CASE("train.master says whether there are masters", "[trainer][cpu]") {

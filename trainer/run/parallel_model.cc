@@ -247,7 +247,9 @@ void ParallelModel::FinishReduction() {
 
 // Whether the slices that this rank's group has summed are summed over the groups when all are
 // there, not one by one.
-bool ParallelModel::SumsCopiesAtEnd() { return parameters().gradient().device() != parameters().device(); }
+bool ParallelModel::SumsCopiesAtEnd() {
+  return parameters().gradient().device() != parameters().device();
+}
 
 void ParallelModel::SumShardCopies() {
   at::Tensor& slices = parameters().gradient();
