@@ -168,9 +168,9 @@ struct TrainSection {
           "of a trained weight in 16 bits; none: of bf16 weights, which are the only copy then (2 "
           "bytes less for each), and which each step rounds stochastically, by train.seed");
     visit("offload", offload,
-          "held in host memory in place of a GPU's; optimizer: AdamW's state, whose step runs there; "
-          "with it gradients (ZeRO 2), with both parameters (ZeRO 3); activations: of blocks, where "
-          "bar finds that cheaper");
+          "in host memory in place of a GPU's; optimizer: AdamW's state, where it steps then; with "
+          "it gradients (ZeRO 2), with both parameters (ZeRO 3); activations: of blocks, where bar "
+          "finds that cheaper");
     visit("clip", clip, "largest global gradient norm; 0 = no clipping", AtLeast(0));
     visit("loss", loss, "weight of a sample's x target tokens: 1, 1/x, 1/sqrt(x) each");
     visit("threads", threads, "compute threads of a rank; 0 = cores / ranks on this machine",
