@@ -26,10 +26,10 @@ int64_t Pinned(int64_t bytes) {
   return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(bytes)));
 }
 
-// Bytes that stay over the whole step.
-MemoryForecast States(const CostModel& costs, const Plan& plan, int pipeline_rank) {
+// Bytes that stay over the whole step. `stages`: of the rank.
+MemoryForecast States(const CostModel& costs, const Plan& plan, const std::vector<int>& stages) {
   int64_t trained = 0, copied = 0, bytes = 0, shared = 0;
-  for (const int stage : plan.StagesOf(pipeline_rank)) {
+  for (const int stage : stages) {
     const StageParameters parameters = ParametersOfStage(costs, plan, stage);
     trained += parameters.trained;
     if (plan.ComponentOfStage(stage).encoder) copied += parameters.trained;
@@ -174,22 +174,26 @@ class StageMemory {
   std::vector<std::optional<Known>> last_;  // [stage]
 };
 
-// The place of a (stage, micro-batch) in a list of all.
-size_t Slot(const Schedule& schedule, const Op& op) {
-  return static_cast<size_t>(op.stage) * static_cast<size_t>(schedule.micro_batches) +
-         static_cast<size_t>(op.micro_batch);
-}
-
-// The position at which each (stage, micro-batch) of a rank is freed; -1: never kept.
+// The position in a rank's list at which what each compute op keeps is freed; -1: never kept.
 std::vector<int> FreedAt(const Schedule& schedule, int rank) {
-  std::vector<int> freed(schedule.graph.stages.size() * static_cast<size_t>(schedule.micro_batches),
-                         -1);
   const std::vector<Op>& list = schedule.ranks[static_cast<size_t>(rank)];
+  // Where the micro-batches of a stage begin: of the stages in this list alone.
+  std::vector<int> first(schedule.graph.stages.size(), -1);
+  int slots = 0;
+  const auto slot = [&](const Op& op) {
+    int& at = first[static_cast<size_t>(op.stage)];
+    if (at < 0) at = std::exchange(slots, slots + schedule.micro_batches);
+    return static_cast<size_t>(at + op.micro_batch);
+  };
+  for (const Op& op : list) slot(op);
+  std::vector<int> freed(static_cast<size_t>(slots), -1), freed_at;
   for (size_t p = 0; p < list.size(); ++p) {
     if (!IsCompute(list[p].kind) || IsForward(list[p].kind)) continue;
-    freed[Slot(schedule, list[p])] = static_cast<int>(p);
+    freed[slot(list[p])] = static_cast<int>(p);
   }
-  return freed;
+  freed_at.reserve(list.size());
+  for (const Op& op : list) freed_at.push_back(IsCompute(op.kind) ? freed[slot(op)] : -1);
+  return freed_at;
 }
 
 // Bytes of features in a step whose encoder runs a step ahead: what this op, the V of a copy's last
@@ -244,18 +248,20 @@ int64_t MostFeatureBytes(const CostModel& costs, const Plan& plan, const Schedul
 
 // Buffers of the transfers at the ends of a rank's stages: one value in flight each way.
 int64_t BoundaryBuffers(const CostModel& costs, const Plan& plan,
-                        const std::vector<LayerLoad>& micro_batches, int pipeline_rank) {
+                        const std::vector<LayerLoad>& micro_batches,
+                        const std::vector<int>& stages) {
   if (plan.pipeline() == 1) return 0;
   int64_t bytes = 0;
   const auto add = [&](int boundary) {
     const int last = plan.LayersOf(boundary).end - 1;
     int64_t largest = 0;
-    for (const LayerLoad& load : micro_batches) {
-      largest = std::max(largest, costs.BoundaryBytes(last, load));
+    for (size_t i = 0; i < micro_batches.size(); ++i) {
+      if (i > 0 && micro_batches[i] == micro_batches[i - 1]) continue;
+      largest = std::max(largest, costs.BoundaryBytes(last, micro_batches[i]));
     }
     bytes += 2 * largest;
   };
-  for (const int stage : plan.StagesOf(pipeline_rank)) {
+  for (const int stage : stages) {
     // Of several copies of an encoder one sends at a time.
     if (plan.LayersOf(stage).begin > 0) add(stage - 1);
     if (plan.NextStage(stage) >= 0) add(stage);
@@ -305,7 +311,7 @@ Moment WorstMoment(StageMemory& stages, const Schedule& schedule,
   for (size_t p = 0; p < list.size(); ++p) {
     const Op& op = list[p];
     if (!IsCompute(op.kind) || !RunsInLane(schedule.graph, op, lane)) continue;
-    const int freed = freed_at[Slot(schedule, op)];
+    const int freed = freed_at[p];
     const StagePass& pass = stages.Of(op.stage, micro_batches[static_cast<size_t>(op.micro_batch)]);
     const bool keeps = IsForward(op.kind) && freed >= 0;
     const bool frees = freed == static_cast<int>(p);
@@ -334,16 +340,20 @@ Moment WorstMoment(StageMemory& stages, const Schedule& schedule,
 
 MemoryForecast ForecastMemory(const CostModel& costs, const Plan& plan, const Schedule& schedule,
                               const std::vector<LayerLoad>& micro_batches, int pipeline_rank) {
-  MemoryForecast forecast = States(costs, plan, pipeline_rank);
-  forecast.communication = BoundaryBuffers(costs, plan, micro_batches, pipeline_rank);
+  // Of the first lane: all hold the same.
+  std::vector<int> own = schedule.graph.StagesOf(pipeline_rank);
+  std::erase_if(
+      own, [&](int stage) { return schedule.graph.stages[static_cast<size_t>(stage)].lane > 0; });
+  MemoryForecast forecast = States(costs, plan, own);
+  forecast.communication = BoundaryBuffers(costs, plan, micro_batches, own);
   forecast.gradients += DeferredGradientBytes(costs, plan, schedule, pipeline_rank);
   StageMemory stages(costs, plan);
   Moment worst;
   int64_t on_host = 0;
   for (int lane = 0; lane < plan.encoder_lanes(); ++lane) {
-    Moment own = WorstMoment(stages, schedule, micro_batches, pipeline_rank, lane, &on_host);
-    own.kept += MostFeatureBytes(costs, plan, schedule, micro_batches, pipeline_rank, lane);
-    if (own.total() > worst.total()) worst = own;
+    Moment moment = WorstMoment(stages, schedule, micro_batches, pipeline_rank, lane, &on_host);
+    moment.kept += MostFeatureBytes(costs, plan, schedule, micro_batches, pipeline_rank, lane);
+    if (moment.total() > worst.total()) worst = moment;
   }
   forecast.host += kPinnedRounding * on_host / 2;
   forecast.activations = worst.kept;

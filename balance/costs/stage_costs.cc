@@ -20,15 +20,19 @@ struct OpCosts {
 };
 
 struct Tables {
-  std::vector<std::vector<OpCosts>> ops;   // [stage][micro-batch]
+  // By stage and column: micro-batches of one load share a column, so that tables stay in a cache.
+  std::vector<std::vector<OpCosts>> ops;
+  std::vector<int> columns;                // [micro-batch]
   std::vector<double> reduce_s, gather_s;  // [stage]; of its largest layer, which nothing hides
   double slowest = 1;                      // factor on the seconds of passes
   double optimizer_s = 0;  // of the slowest rank: the gradient norm makes all wait for it
   std::vector<std::vector<LinkModel>> links;  // [pipeline rank][pipeline rank]
 
-  const OpCosts& At(const Op& op) const {
-    return ops[static_cast<size_t>(op.stage)][static_cast<size_t>(op.micro_batch)];
+  const OpCosts& At(int stage, int micro_batch) const {
+    const int column = columns[static_cast<size_t>(micro_batch)];
+    return ops[static_cast<size_t>(stage)][static_cast<size_t>(column)];
   }
+  const OpCosts& At(const Op& op) const { return At(op.stage, op.micro_batch); }
   double Seconds(const Op& op) const;
 };
 
@@ -340,15 +344,21 @@ SimulationCosts StageCosts(const LayerCostTable& table, const Plan& plan, const 
   EQUIPOISE_CHECK(costs.Fits(plan), costs.options().tensor, " tensor ranks");
   auto tables = std::make_shared<Tables>();
   tables->slowest = StragglerFactor(cluster, plan.num_ranks());
+  std::vector<int> different, column_of(static_cast<size_t>(table.num_loads()), -1);
+  for (const int load : loads) {
+    int& column = column_of[static_cast<size_t>(load)];
+    if (column < 0) {
+      column = static_cast<int>(different.size());
+      different.push_back(load);
+    }
+    tables->columns.push_back(column);
+  }
   for (int stage = 0; stage < plan.num_stages(); ++stage) {
     std::vector<OpCosts> row;
-    row.reserve(loads.size());
-    for (size_t i = 0; i < loads.size(); ++i) {
-      // A search for memory asks for many micro-batches of the same load.
-      const bool repeated = i > 0 && loads[i] == loads[i - 1];
-      row.push_back(repeated ? row.back() : CostsOf(table, plan, cluster, stage, loads[i]));
-    }
-    const double backward_s = row.empty() ? 0 : row.back().backward_s();
+    row.reserve(different.size());
+    for (const int load : different) row.push_back(CostsOf(table, plan, cluster, stage, load));
+    const double backward_s =
+        row.empty() ? 0 : row[static_cast<size_t>(tables->columns.back())].backward_s();
     tables->reduce_s.push_back(ReduceSeconds(costs, plan, cluster, stage, backward_s));
     tables->gather_s.push_back(FirstGatherSeconds(costs, plan, cluster, stage));
     tables->ops.push_back(std::move(row));
@@ -373,18 +383,16 @@ SimulationCosts StageCosts(const LayerCostTable& table, const Plan& plan, const 
   result.blocking_sends = style.program->blocking_transfers && !style.overlaps_transfers;
   result.seconds = [tables](const Op& op) { return tables->Seconds(op); };
   result.bytes = [tables](const Op& op) {
-    Op boundary = op;
-    boundary.stage = std::min(op.stage, op.peer);
-    return tables->At(boundary).boundary_bytes;
+    return tables->At(std::min(op.stage, op.peer), op.micro_batch).boundary_bytes;
   };
   result.link = [tables](int from, int to) {
     return tables->links[static_cast<size_t>(from)][static_cast<size_t>(to)];
   };
   result.kept_bytes = [tables](int stage, int micro_batch) {
-    return tables->ops[static_cast<size_t>(stage)][static_cast<size_t>(micro_batch)].kept_bytes;
+    return tables->At(stage, micro_batch).kept_bytes;
   };
   result.deferred_bytes = [tables](int stage, int micro_batch) {
-    return tables->ops[static_cast<size_t>(stage)][static_cast<size_t>(micro_batch)].deferred_bytes;
+    return tables->At(stage, micro_batch).deferred_bytes;
   };
   return result;
 }

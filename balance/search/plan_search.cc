@@ -56,13 +56,14 @@ class Search {
   }
 
   double LeastStep() {
+    std::vector<Plan> plans = ShapesWithRoom();
+    for (Plan& lanes : WithLanes(plans)) plans.push_back(std::move(lanes));
+    for (Plan& sequence : WithSequence(plans)) plans.push_back(std::move(sequence));
+    std::vector<Shape> shapes;
+    for (Plan& plan : plans) shapes.push_back({std::move(plan)});
+    SetBounds(shapes);
     double least = kNever;
-    std::vector<Plan> shapes = ShapesWithRoom();
-    for (Plan& lanes : WithLanes(shapes)) shapes.push_back(std::move(lanes));
-    for (Plan& sequence : WithSequence(shapes)) shapes.push_back(std::move(sequence));
-    for (const Plan& shape : shapes) {
-      least = std::min(least, FitterOf(shape).LowerBound(shape));
-    }
+    for (const Shape& shape : shapes) least = std::min(least, shape.bound_s);
     return least;
   }
 
@@ -106,13 +107,26 @@ class Search {
   std::vector<Shape> Ordered(std::vector<Plan> plans) {
     std::vector<Shape> shapes;
     for (Plan& plan : plans) {
-      if (auto shape = Bounded(std::move(plan))) shapes.push_back(std::move(*shape));
+      if (!RejectByState(plan)) shapes.push_back({std::move(plan)});
     }
+    SetBounds(shapes);
     std::stable_sort(shapes.begin(), shapes.end(), [](const Shape& a, const Shape& b) {
       return std::tuple(a.bound_s, a.plan.tensor(), a.plan.pipeline()) <
              std::tuple(b.bound_s, b.plan.tensor(), b.plan.pipeline());
     });
     return shapes;
+  }
+
+  // On all threads: those of one fitter, which learns the packs of each data degree, on one.
+  void SetBounds(std::vector<Shape>& shapes) {
+    std::map<const PlanFitter*, std::vector<Shape*>> by_fitter;
+    for (Shape& shape : shapes) by_fitter[&FitterOf(shape.plan)].push_back(&shape);
+    const std::vector<std::pair<const PlanFitter*, std::vector<Shape*>>> all(by_fitter.begin(),
+                                                                             by_fitter.end());
+    ParallelFor(static_cast<int64_t>(all.size()), request_.threads, [&](int64_t at) {
+      const auto& [fitter, own] = all[static_cast<size_t>(at)];
+      for (Shape* shape : own) shape->bound_s = fitter->LowerBound(shape->plan);
+    });
   }
 
   void ConsiderAll(std::vector<Plan> plans) {
@@ -213,20 +227,16 @@ class Search {
     result_.rejected.push_back({plan, std::move(reason), missing_bytes});
   }
 
-  // The plan's shape with its lower bound. Rejects it, and returns nothing, where its state alone
-  // does not fit.
-  std::optional<Shape> Bounded(Plan plan) {
+  // Rejects a plan whose state alone does not fit; whether it did.
+  bool RejectByState(const Plan& plan) {
     ++result_.considered;
     const int64_t states = StateBytes(plan);
-    if (states > Room()) {
-      Reject(plan,
-             fmt::format("weights, gradients and optimizer state alone need {} of {}", GiB(states),
-                         GiB(Room())),
-             states - Room());
-      return std::nullopt;
-    }
-    const double bound = FitterOf(plan).LowerBound(plan);
-    return Shape{std::move(plan), bound};
+    if (states <= Room()) return false;
+    Reject(plan,
+           fmt::format("weights, gradients and optimizer state alone need {} of {}", GiB(states),
+                       GiB(Room())),
+           states - Room());
+    return true;
   }
 
   // Rejects a shape whose bound is enough for that; whether it did.

@@ -8,6 +8,27 @@
 #include "models/families/modules.h"
 
 namespace equipoise {
+namespace {
+
+// Of the stages from `first` on.
+StepWork WorkFrom(const StageLayout& stages, int first,
+                  const std::vector<LayerLoad>& micro_batches) {
+  StepWork work;
+  for (int stage = first; stage < stages.plan().num_stages(); ++stage) {
+    std::vector<bool> runs, sends;
+    for (size_t i = 0; i < micro_batches.size(); ++i) {
+      // A search for memory asks for many micro-batches of the same load.
+      const bool repeated = i > 0 && micro_batches[i] == micro_batches[i - 1];
+      runs.push_back(repeated ? runs.back() : stages.Runs(stage, micro_batches[i]));
+      sends.push_back(repeated ? sends.back() : stages.Sends(stage, micro_batches[i]));
+    }
+    work.runs.push_back(std::move(runs));
+    work.sends.push_back(std::move(sends));
+  }
+  return work;
+}
+
+}  // namespace
 
 StageLayout::StageLayout(const ModelConfig& config, const Plan& plan,
                          const std::vector<std::string>& frozen)
@@ -79,25 +100,11 @@ bool StageLayout::Sends(int stage, const LayerLoad& load) const {
 }
 
 StepWork StageLayout::Work(const std::vector<LayerLoad>& micro_batches) const {
-  StepWork work;
-  for (int s = 0; s < plan_.num_stages(); ++s) {
-    std::vector<bool> runs, sends;
-    for (const LayerLoad& load : micro_batches) {
-      runs.push_back(Runs(s, load));
-      sends.push_back(Sends(s, load));
-    }
-    work.runs.push_back(std::move(runs));
-    work.sends.push_back(std::move(sends));
-  }
-  return work;
+  return WorkFrom(*this, 0, micro_batches);
 }
 
 StepWork StageLayout::TextWork(const std::vector<LayerLoad>& micro_batches) const {
-  StepWork work = Work(micro_batches);
-  for (auto* table : {&work.runs, &work.sends}) {
-    table->erase(table->begin(), table->begin() + first_text_stage());
-  }
-  return work;
+  return WorkFrom(*this, first_text_stage(), micro_batches);
 }
 
 std::vector<int64_t> StageLayout::BoundaryShape(int stage, const LayerLoad& load) const {

@@ -28,31 +28,27 @@ constexpr double kPrecision = 2e-4;  // of the lead, as a share of the step
 
 EncoderTimes::EncoderTimes(const Schedule& schedule, const EncoderPipelines& encoder,
                            const SimulationCosts& costs)
-    : stages_(encoder.count(schedule.graph.num_ranks()) * encoder.depth()),
-      micro_batches_(schedule.micro_batches) {
-  for (int stage = 0; stage < stages_; ++stage) {
-    const int next = schedule.graph.stages[stage].next.front();
-    for (int i = 0; i < micro_batches_; ++i) {
-      if (!encoder.Runs(i)) {
-        for (auto* table : {&forward_s_, &backward_s_, &output_s_, &gradient_s_}) {
-          table->push_back(0);
-        }
-        continue;
-      }
-      forward_s_.push_back(SecondsOfOp(costs, {OpKind::kEncoderForward, stage, i}));
-      backward_s_.push_back(SecondsOfOp(costs, {OpKind::kEncoderBackward, stage, i}));
-      output_s_.push_back(TransferSeconds(schedule, costs, {OpKind::kSend, stage, i, next}));
-      gradient_s_.push_back(TransferSeconds(schedule, costs, {OpKind::kSend, next, i, stage}));
+    : stages_(encoder.count(schedule.graph.num_ranks()) * encoder.depth()) {
+  for (int i = 0; i < schedule.micro_batches; ++i) {
+    const auto last = static_cast<std::ptrdiff_t>(times_.size()) - stages_;
+    for (int stage = 0; stage < stages_; ++stage) {
+      StageTimes& each = times_.emplace_back();
+      if (!encoder.Runs(i)) continue;
+      const int next = schedule.graph.stages[stage].next.front();
+      each = {SecondsOfOp(costs, {OpKind::kEncoderForward, stage, i}),
+              SecondsOfOp(costs, {OpKind::kEncoderBackward, stage, i}),
+              TransferSeconds(schedule, costs, {OpKind::kSend, stage, i, next}),
+              TransferSeconds(schedule, costs, {OpKind::kSend, next, i, stage})};
+      shortest_s_ = std::min(shortest_s_, each.forward_s);
+      if (!encoder.HasBackward(stage % encoder.depth())) continue;
+      shortest_s_ = std::min(shortest_s_, each.backward_s);
     }
+    const bool repeats =
+        last >= 0 && std::equal(times_.begin() + last, times_.begin() + last + stages_,
+                                times_.begin() + last + stages_);
+    if (repeats) times_.resize(times_.size() - static_cast<size_t>(stages_));
+    columns_.push_back(static_cast<int>(times_.size()) - stages_);
   }
-}
-
-bool EncoderTimes::SameForwards(int one, int other) const {
-  for (int stage = 0; stage < stages_; ++stage) {
-    if (Forward(stage, one) != Forward(stage, other)) return false;
-    if (ToNext(stage, one) != ToNext(stage, other)) return false;
-  }
-  return true;
 }
 
 BubbleSearch::BubbleSearch(const Schedule& schedule, const EncoderPipelines& encoder,
@@ -65,7 +61,8 @@ BubbleSearch::BubbleSearch(const Schedule& schedule, const EncoderPipelines& enc
       slack_s_(kRounding * timetable.step_s),
       passes_(static_cast<size_t>(pipelines_)) {
   for (size_t r = 0; r < schedule.ranks.size(); ++r) {
-    idle_.emplace_back(timetable.start_s[r], timetable.end_s[r], /*lead=*/0, ends_alone);
+    idle_.emplace_back(timetable.start_s[r], timetable.end_s[r], /*lead=*/0, ends_alone,
+                       times.shortest_s() - 2 * slack_s_);
   }
   for (int pipeline = 0; pipeline < pipelines_; ++pipeline) {
     double tail = timetable.step_s;
@@ -76,9 +73,13 @@ BubbleSearch::BubbleSearch(const Schedule& schedule, const EncoderPipelines& enc
     }
     tail_s_.push_back(tail);
   }
+  for (int stage = 0; stage < times.num_stages(); ++stage) {
+    const StageNode& node = schedule.graph.stages[stage];
+    free_of_.push_back(node.rank * encoder.lanes + std::max(node.lane, 0));
+  }
   int last = -1;
   for (int i = 0; i < schedule.micro_batches; ++i) {
-    repeats_.push_back(encoder.Runs(i) && last >= 0 && times.SameForwards(last, i));
+    repeats_.push_back(encoder.Runs(i) && last >= 0 && times.Same(last, i));
     if (encoder.Runs(i)) last = i;
   }
 }
@@ -192,8 +193,9 @@ double BubbleSearch::Walk(int pipeline, int micro_batch, bool forward, double ea
     const int stage = encoder_.StageOf(pipeline, place);
     if (!forward) ready += times_.ToStage(stage, micro_batch);
     const Op op{forward ? OpKind::kEncoderForward : OpKind::kEncoderBackward, stage, micro_batch};
-    const double seconds = SecondsOf(op);
-    const double start = FreeOf(stage).Find(std::max(ready, last_s_[stage]), seconds, slack_s_);
+    const double seconds = SecondsOf(stage, micro_batch, forward);
+    const FreeTime& free = free_[free_of_[stage]];
+    const double start = free.Find(std::max(ready, last_s_[stage]), seconds, slack_s_);
     passes.push_back({op, start});
     ready = start + seconds + (forward ? times_.ToNext(stage, micro_batch) : 0);
   }
@@ -203,18 +205,13 @@ double BubbleSearch::Walk(int pipeline, int micro_batch, bool forward, double ea
 void BubbleSearch::Commit(const std::vector<BubblePlan::Pass>& passes, bool forward,
                           BubblePlan& plan) {
   for (const BubblePlan::Pass& pass : passes) {
-    const int rank = schedule_.graph.stages[pass.op.stage].rank;
-    const double seconds = SecondsOf(pass.op);
-    FreeOf(pass.op.stage).Take(pass.start_s, seconds);
-    last_s_[pass.op.stage] = pass.start_s + seconds;
-    plan.ranks[rank].push_back(pass);
+    const int stage = pass.op.stage, free = free_of_[stage];
+    const double seconds = SecondsOf(stage, pass.op.micro_batch, forward);
+    free_[free].Take(pass.start_s, seconds);
+    last_s_[stage] = pass.start_s + seconds;
+    plan.ranks[free / encoder_.lanes].push_back(pass);
     if (!forward) plan.step_s = std::max(plan.step_s, pass.start_s + seconds);
   }
-}
-
-double BubbleSearch::SecondsOf(const Op& op) const {
-  return op.kind == OpKind::kEncoderForward ? times_.Forward(op.stage, op.micro_batch)
-                                            : times_.Backward(op.stage, op.micro_batch);
 }
 
 }  // namespace equipoise

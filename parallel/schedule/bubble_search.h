@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -20,19 +21,30 @@ class EncoderTimes {
                const SimulationCosts& costs);
 
   int num_stages() const { return stages_; }
-  double Forward(int stage, int micro_batch) const { return forward_s_[At(stage, micro_batch)]; }
-  double Backward(int stage, int micro_batch) const { return backward_s_[At(stage, micro_batch)]; }
+  double Forward(int stage, int micro_batch) const { return At(stage, micro_batch).forward_s; }
+  double Backward(int stage, int micro_batch) const { return At(stage, micro_batch).backward_s; }
   // Of a stage's output to the stage after it, and of that output's gradient back.
-  double ToNext(int stage, int micro_batch) const { return output_s_[At(stage, micro_batch)]; }
-  double ToStage(int stage, int micro_batch) const { return gradient_s_[At(stage, micro_batch)]; }
-  // Whether the forwards of two micro-batches, and their transfers, take as long on every stage.
-  bool SameForwards(int one, int other) const;
+  double ToNext(int stage, int micro_batch) const { return At(stage, micro_batch).output_s; }
+  double ToStage(int stage, int micro_batch) const { return At(stage, micro_batch).gradient_s; }
+  // Whether two micro-batches take as long on every stage. True only for neighbours, or where all
+  // between them do too.
+  bool Same(int one, int other) const { return columns_[one] == columns_[other]; }
+  // Of all passes of the encoder, whatever the micro-batch.
+  double shortest_s() const { return shortest_s_; }
 
  private:
-  int At(int stage, int micro_batch) const { return stage * micro_batches_ + micro_batch; }
+  struct StageTimes {
+    double forward_s = 0, backward_s = 0, output_s = 0, gradient_s = 0;
+    bool operator==(const StageTimes&) const = default;
+  };
+  const StageTimes& At(int stage, int micro_batch) const {
+    return times_[columns_[micro_batch] + stage];
+  }
 
-  int stages_, micro_batches_;
-  std::vector<double> forward_s_, backward_s_, output_s_, gradient_s_;  // [stage, micro-batch]
+  int stages_;
+  std::vector<int> columns_;       // [micro-batch] where its stages begin in times_
+  std::vector<StageTimes> times_;  // [column][stage]; equal neighbours share one
+  double shortest_s_ = std::numeric_limits<double>::infinity();
 };
 
 // The encoder's passes beside a timetable.
@@ -64,6 +76,8 @@ class BubbleSearch {
                const Timetable& timetable, bool ends_alone);
 
   BubblePlan Run(OwnerRule rule);
+  // Whether both have the same bubbles that some pass fits in, and so the same plans.
+  bool SameBubbles(const BubbleSearch& other) const { return idle_ == other.idle_; }
 
  private:
   // Plans with that lead. Where an encoder's output is late for the timetable, it returns at once
@@ -78,11 +92,8 @@ class BubbleSearch {
   double Walk(int pipeline, int micro_batch, bool forward, double earliest_s,
               std::vector<BubblePlan::Pass>& passes);
   void Commit(const std::vector<BubblePlan::Pass>& passes, bool forward, BubblePlan& plan);
-  double SecondsOf(const Op& op) const;
-  // The time of the tensor ranks that hold a stage: those of one lane, or all of a rank.
-  FreeTime& FreeOf(int stage) {
-    const StageNode& node = schedule_.graph.stages[stage];
-    return free_[node.rank * encoder_.lanes + std::max(node.lane, 0)];
+  double SecondsOf(int stage, int micro_batch, bool forward) const {
+    return forward ? times_.Forward(stage, micro_batch) : times_.Backward(stage, micro_batch);
   }
 
   const Schedule& schedule_;
@@ -90,10 +101,12 @@ class BubbleSearch {
   const EncoderTimes& times_;
   const Timetable& timetable_;
   const int pipelines_;
-  const double slack_s_;           // of rounding
-  std::vector<double> tail_s_;     // [pipeline] bubble after the last op of its ranks
-  std::vector<FreeTime> idle_;     // [rank] beside the timetable alone, with no lead
-  std::vector<FreeTime> free_;     // [rank][lane]
+  const double slack_s_;        // of rounding
+  std::vector<double> tail_s_;  // [pipeline] bubble after the last op of its ranks
+  std::vector<FreeTime> idle_;  // [rank] beside the timetable alone, with no lead
+  std::vector<FreeTime> free_;  // [rank][lane]
+  // [stage] of free_, the time of the tensor ranks that hold it: of one lane, or of a whole rank.
+  std::vector<int> free_of_;
   std::vector<double> last_s_;     // [stage] end of its last pass in this direction
   std::vector<double> arrival_s_;  // [micro-batch] of its output at the language model
   std::vector<double> owned_s_;    // [pipeline] backwards of its micro-batches, a rank

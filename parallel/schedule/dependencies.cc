@@ -26,12 +26,6 @@ class ProducerTable {
       first_edge_.push_back(edges_);
       edges_ += static_cast<int>(NeighboursOf(stage));
     }
-    forward_.assign(Slots(stages), kNone);
-    backward_.assign(Slots(stages), kNone);
-    gather_forward_.assign(Slots(stages), kNone);
-    gather_backward_.assign(Slots(stages), kNone);
-    send_.assign(Slots(edges_), kNone);
-    receive_.assign(Slots(edges_), kNone);
     weight_gradients_.resize(stages);
     reductions_.resize(schedule.ranks.size());
   }
@@ -54,28 +48,28 @@ class ProducerTable {
     const int stage = op.stage, m = op.micro_batch;
     if (op.kind == OpKind::kGather) return;
     if (IsForward(op.kind)) {
-      Append(gather_forward_[Slot(stage, m)], producers);
+      Append(At(gather_forward_, stage, m), producers);
       for (const int before : previous_[stage]) {
         if (SendsRows(schedule_, before, stage, m)) AppendArrival(forward_, before, op, producers);
       }
     } else if (MakesInputGradient(op.kind)) {
-      Append(forward_[Slot(stage, m)], producers);
-      Append(gather_backward_[Slot(stage, m)], producers);
+      Append(At(forward_, stage, m), producers);
+      Append(At(gather_backward_, stage, m), producers);
       for (const int after : schedule_.graph.stages[stage].next) {
         if (SendsGradient(schedule_, after, stage, m)) {
           AppendArrival(backward_, after, op, producers);
         }
       }
     } else if (op.kind == OpKind::kWeightGradient) {
-      Append(backward_[Slot(stage, m)], producers);
+      Append(At(backward_, stage, m), producers);
     } else if (op.kind == OpKind::kFree) {
       // Of W its I stands for it: no table has W by micro-batch, and the list has it in order.
-      Append((IsForward(op.pass) ? forward_ : backward_)[Slot(stage, m)], producers);
+      Append(At(IsForward(op.pass) ? forward_ : backward_, stage, m), producers);
     } else if (op.kind == OpKind::kSend) {
-      Append((op.peer > stage ? forward_ : backward_)[Slot(stage, m)], producers);
+      Append(At(op.peer > stage ? forward_ : backward_, stage, m), producers);
     } else if (op.kind == OpKind::kRecv) {
       const int edge = Edge(op.peer, stage);
-      if (edge != kNone) Append(send_[Slot(edge, m)], producers);
+      if (edge != kNone) Append(At(send_, edge, m), producers);
     } else {
       const auto& all = op.kind == OpKind::kReduce ? weight_gradients_[stage] : reductions_[rank];
       producers.insert(producers.end(), all.begin(), all.end());
@@ -83,9 +77,11 @@ class ProducerTable {
   }
 
  private:
-  size_t Slots(int rows) const { return static_cast<size_t>(rows) * micro_batches_; }
   size_t Slot(int row, int micro_batch) const {
     return static_cast<size_t>(row) * micro_batches_ + micro_batch;
+  }
+  int At(const std::vector<int>& table, int row, int micro_batch) const {
+    return table.empty() ? kNone : table[Slot(row, micro_batch)];
   }
   size_t NeighboursOf(int stage) const {
     return schedule_.graph.stages[stage].next.size() + previous_[stage].size();
@@ -106,18 +102,23 @@ class ProducerTable {
     return kNone;
   }
 
-  // The table's slot for what `op` produces; null for ops that nothing looks up by it.
+  // The table's slot for what `op` produces; null for ops that nothing looks up by it. A table is
+  // made for the first that it has: a search's schedules have neither transfers nor gathers.
   int* SlotOf(const Op& op) {
-    const int m = op.micro_batch;
-    if (IsForward(op.kind)) return &forward_[Slot(op.stage, m)];
-    if (MakesInputGradient(op.kind)) return &backward_[Slot(op.stage, m)];
+    const auto slot = [&](std::vector<int>& table, int rows, int row) {
+      if (table.empty()) table.assign(Slot(rows, 0), kNone);
+      return &table[Slot(row, op.micro_batch)];
+    };
+    const int stages = schedule_.graph.num_stages();
+    if (IsForward(op.kind)) return slot(forward_, stages, op.stage);
+    if (MakesInputGradient(op.kind)) return slot(backward_, stages, op.stage);
     if (op.kind == OpKind::kGather) {
-      return &(IsForward(op.pass) ? gather_forward_ : gather_backward_)[Slot(op.stage, m)];
+      return slot(IsForward(op.pass) ? gather_forward_ : gather_backward_, stages, op.stage);
     }
     if (!IsTransfer(op.kind)) return nullptr;
     const int edge = Edge(op.stage, op.peer);
     if (edge == kNone) return nullptr;
-    return op.kind == OpKind::kSend ? &send_[Slot(edge, m)] : &receive_[Slot(edge, m)];
+    return slot(op.kind == OpKind::kSend ? send_ : receive_, edges_, edge);
   }
 
   static void Append(int number, std::vector<int>& producers) {
@@ -130,11 +131,11 @@ class ProducerTable {
                      std::vector<int>& producers) const {
     const auto& stages = schedule_.graph.stages;
     const int m = consumer.micro_batch;
-    if (stages[from].rank != stages[consumer.stage].rank) {
+    if (!receive_.empty() && stages[from].rank != stages[consumer.stage].rank) {
       const int receive = receive_[Slot(Edge(consumer.stage, from), m)];
       if (receive != kNone) return producers.push_back(receive);
     }
-    Append(made[Slot(from, m)], producers);
+    Append(At(made, from, m), producers);
   }
 
   const Schedule& schedule_;

@@ -35,8 +35,7 @@ class BubbleFiller {
   // The compute ops.
   Schedule Fill(EncoderPlacement placement) {
     if (placement == EncoderPlacement::kDep) Try(InFrontAndBehind(DepOwners()));
-    if (placement >= EncoderPlacement::kOptimusCoarse) TrySearches(/*ends_alone=*/true);
-    if (placement == EncoderPlacement::kOptimus) TrySearches(/*ends_alone=*/false);
+    if (placement >= EncoderPlacement::kOptimusCoarse) TrySearches(placement);
     TryPlainest();
     const StepWork work = best_.work;
     return DropIdleOps(std::move(best_), work);
@@ -72,8 +71,15 @@ class BubbleFiller {
     best_ = std::move(plainest);
   }
 
-  void TrySearches(bool ends_alone) {
-    BubbleSearch search(llm_, encoder_, times_, timetable_, ends_alone);
+  void TrySearches(EncoderPlacement placement) {
+    BubbleSearch coarse(llm_, encoder_, times_, timetable_, /*ends_alone=*/true);
+    TryPlans(coarse);
+    if (placement != EncoderPlacement::kOptimus) return;
+    BubbleSearch fine(llm_, encoder_, times_, timetable_, /*ends_alone=*/false);
+    if (!fine.SameBubbles(coarse)) TryPlans(fine);
+  }
+
+  void TryPlans(BubbleSearch& search) {
     BubblePlan earliest = search.Run(OwnerRule::kEarliest);
     // One pipeline takes all, whatever the rule; and both rules may end at the same plan.
     std::optional<BubblePlan> balanced;

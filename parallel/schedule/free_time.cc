@@ -6,17 +6,22 @@
 namespace equipoise {
 
 FreeTime::FreeTime(const std::vector<double>& starts, const std::vector<double>& ends, double lead,
-                   bool ends_alone) {
+                   bool ends_alone, double shortest_s)
+    : shortest_s_(shortest_s) {
   double free_s = 0;
   for (size_t i = 0; i < starts.size(); ++i) {
     const double start = starts[i] + lead;
-    if (start > free_s && (i == 0 || !ends_alone)) bubbles_.push_back({free_s, start});
+    const Bubble bubble = {free_s, start};
+    // The one in front may grow (SetLater()).
+    const bool counts = i == 0 ? start > free_s : !ends_alone && IsOfUse(bubble);
+    if (counts) bubbles_.push_back(bubble);
     free_s = std::max(free_s, ends[i] + lead);
   }
   bubbles_.push_back({free_s, std::numeric_limits<double>::infinity()});
 }
 
 void FreeTime::SetLater(const FreeTime& other, double seconds) {
+  shortest_s_ = other.shortest_s_;
   const bool starts_free = other.bubbles_[other.first_].start_s == 0;
   bubbles_.assign(1, {0, seconds});  // of what is inserted in front, where there is time
   bubbles_.insert(bubbles_.end(),
@@ -77,7 +82,7 @@ void FreeTime::Take(double start, double seconds) {
   const size_t at = FirstAfter(start);
   Bubble& taken = bubbles_[at];
   const Bubble before = {taken.start_s, start}, behind = {start + seconds, taken.end_s};
-  const bool has_before = before.end_s > before.start_s, has_behind = behind.start_s < behind.end_s;
+  const bool has_before = IsOfUse(before), has_behind = IsOfUse(behind);
   if (has_before && has_behind) {
     taken = behind;
     Insert(at, before);

@@ -10,9 +10,12 @@ namespace equipoise {
 class FreeTime {
  public:
   // Busy from starts[i] + lead to ends[i] + lead, ascending; free before and after. With
-  // `ends_alone` only the time before the first op and after the last counts.
+  // `ends_alone` only the time before the first op and after the last counts. Bubbles shorter than
+  // `shortest_s` are forgotten: nothing that takes less is asked for.
   FreeTime(const std::vector<double>& starts, const std::vector<double>& ends, double lead,
-           bool ends_alone);
+           bool ends_alone, double shortest_s = 0);
+
+  bool operator==(const FreeTime&) const = default;
 
   // Becomes `other` with all that is busy later by so much.
   void SetLater(const FreeTime& other, double seconds);
@@ -26,7 +29,11 @@ class FreeTime {
  private:
   struct Bubble {
     double start_s = 0, end_s = 0;
+    bool operator==(const Bubble&) const = default;
   };
+  bool IsOfUse(const Bubble& bubble) const {
+    return bubble.end_s > bubble.start_s && bubble.end_s - bubble.start_s >= shortest_s_;
+  }
   // The index of the first bubble that ends after `time`.
   size_t FirstAfter(double time) const;
   void Insert(size_t at, const Bubble& bubble);
@@ -35,6 +42,7 @@ class FreeTime {
   std::vector<Bubble> bubbles_;  // from first_ on
   // Passes take time from the front: there bubbles are inserted and erased in a few moves.
   size_t first_ = 0;
+  double shortest_s_ = 0;
 };
 
 }  // namespace equipoise

@@ -127,19 +127,24 @@ class TransferLister {
   std::vector<Last> last_;               // [rank]
 };
 
-// The earliest position of a stage's REDUCE in a list: after its last weight gradient and the
-// transfers right after that, so that what other ranks wait for is sent first; for a stage without
-// work, after the rank's last forward. A frozen encoder may run ahead of the step, behind it all.
-size_t ReductionPlace(const StageGraph& graph, const std::vector<Op>& list, int stage) {
-  size_t place = 0;
+// By stage the earliest position of its REDUCE in a rank's list: after its last weight gradient and
+// the transfers right after that, so that what other ranks wait for is sent first; for a stage
+// without work, after the rank's last forward. A frozen encoder may run ahead of the step, behind
+// it all.
+std::vector<size_t> ReductionPlaces(const StageGraph& graph, const std::vector<Op>& list) {
+  std::vector<size_t> places(graph.stages.size(), 0);
+  size_t behind_forwards = 0;
   for (size_t i = 0; i < list.size(); ++i) {
     const OpKind kind = list[i].kind == OpKind::kFree ? list[i].pass : list[i].kind;
-    const bool own = MakesWeightGradient(kind) && list[i].stage == stage;
+    if (MakesWeightGradient(kind)) places[list[i].stage] = i + 1;
     const bool ahead = kind == OpKind::kEncoderForward && !graph.HasBackward(list[i].stage);
-    if (own || (IsForward(list[i].kind) && !ahead)) place = i + 1;
+    if (IsForward(kind) && !ahead) behind_forwards = i + 1;
   }
-  while (place < list.size() && IsTransfer(list[place].kind)) ++place;
-  return place;
+  for (size_t& place : places) {
+    place = std::max(place, behind_forwards);
+    while (place < list.size() && IsTransfer(list[place].kind)) ++place;
+  }
+  return places;
 }
 
 }  // namespace
@@ -197,12 +202,13 @@ Schedule AddTransfers(Schedule schedule, const SimulationCosts& costs) {
 Schedule AddReductions(Schedule schedule) {
   for (size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
     std::vector<Op>& list = schedule.ranks[rank];
+    const std::vector<size_t> places = ReductionPlaces(schedule.graph, list);
     const std::vector<int> stages = schedule.graph.StagesOf(static_cast<int>(rank));
-    size_t place = 0;
+    size_t place = 0, added = 0;
     for (size_t i = stages.size(); i-- > 0;) {
       if (!schedule.graph.stages[stages[i]].needs_weight_gradient) continue;
-      place = std::max(place, ReductionPlace(schedule.graph, list, stages[i]));
-      list.insert(list.begin() + place++, {OpKind::kReduce, stages[i], 0});
+      place = std::max(place, places[stages[i]]);
+      list.insert(list.begin() + place + added++, {OpKind::kReduce, stages[i], 0});
     }
     list.push_back({OpKind::kOptimizer, 0, 0});
   }

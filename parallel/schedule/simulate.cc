@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <iterator>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "configs/base/error.h"
@@ -32,19 +33,21 @@ class Simulator {
         dependencies_(schedule),
         wants_timeline_(wants_timeline),
         lanes_(static_cast<size_t>(schedule.graph.num_lanes())) {
-    const size_t ranks = schedule.ranks.size(), ops = dependencies_.num_ops();
-    missing_.resize(ops);
-    for (size_t op = 0; op < ops; ++op) {
-      missing_[op] = static_cast<int>(dependencies_.ProducersOf(static_cast<int>(op)).size());
+    runs_.reserve(static_cast<size_t>(dependencies_.num_ops()));
+    const size_t ranks = schedule.ranks.size();
+    for (int op = 0; op < dependencies_.num_ops(); ++op) {
+      runs_.push_back({.missing = static_cast<int>(dependencies_.ProducersOf(op).size()),
+                       .rank = dependencies_.PlaceOf(op).rank});
     }
-    ready_s_.assign(ops, 0);
-    start_s_.assign(ops, 0);
-    end_s_.assign(ops, 0);
-    done_.assign(ops, false);
     for (size_t r = 0; r < ranks; ++r) next_.push_back(First(static_cast<int>(r)));
     free_s_.assign(ranks * lanes_, 0);
     reduced_s_.assign(ranks * lanes_, 0);
     link_free_s_.assign(ranks * ranks * lanes_, 0);
+    links_.resize(ranks * ranks);
+    if (!costs.link) return;
+    for (size_t at = 0; at < links_.size(); ++at) {
+      links_[at] = costs.link(static_cast<int>(at / ranks), static_cast<int>(at % ranks));
+    }
   }
 
   Simulation Run() {
@@ -66,9 +69,13 @@ class Simulator {
     return schedule_.ranks[place.rank][place.position];
   }
 
+  // -1, of all lanes, where there is one.
+  int Lane(const Op& op) const { return lanes_ == 1 ? -1 : LaneOf(schedule_.graph, op); }
+
   // The clocks of one rank or link, by lane: an op of no lane starts when all are free, and keeps
   // all of them.
   double FreeAt(const std::vector<double>& clocks, size_t at, int lane) const {
+    if (lanes_ == 1) return clocks[at];
     if (lane >= 0) return clocks[at * lanes_ + static_cast<size_t>(lane)];
     const auto first = clocks.begin() + static_cast<std::ptrdiff_t>(at * lanes_);
     return *std::max_element(first, first + static_cast<std::ptrdiff_t>(lanes_));
@@ -88,10 +95,10 @@ class Simulator {
     running_ = rank;
     for (int& op = next_[rank]; op < First(rank + 1);) {
       if (OpAt(rank, op).kind != OpKind::kRecv) {
-        if (missing_[op] > 0) return;
+        if (runs_[op].missing > 0) return;
         Start(rank, op);
         Finish(rank, op++);
-      } else if (missing_[op++] == 0) {
+      } else if (runs_[op++].missing == 0) {
         Arrive(rank, op - 1);
       }
     }
@@ -99,47 +106,46 @@ class Simulator {
 
   void Start(int rank, int number) {
     const Op& op = OpAt(rank, number);
-    const int lane = LaneOf(schedule_.graph, op);
-    const double ready = std::max(FreeAt(free_s_, rank, lane), ready_s_[number]);
+    OpRun& run = runs_[number];
+    const int lane = Lane(op);
+    const double ready = std::max(FreeAt(free_s_, rank, lane), run.ready_s);
     if (op.kind == OpKind::kSend) {
-      const auto [start, end] = Transfer(op, rank, ready);
-      start_s_[number] = start;
-      end_s_[number] = end;
-      if (costs_.blocking_sends) BlockUntil(rank, lane, end);
+      std::tie(run.start_s, run.end_s) = Transfer(op, rank, ready);
+      if (costs_.blocking_sends) BlockUntil(rank, lane, run.end_s);
       return;
     }
     const bool collective = op.kind == OpKind::kReduce || op.kind == OpKind::kGather;
     std::vector<double>& clocks = collective ? reduced_s_ : free_s_;
-    start_s_[number] = std::max(ready, FreeAt(clocks, rank, lane));
-    end_s_[number] = start_s_[number] + SecondsOfOp(costs_, op);
-    KeepUntil(clocks, rank, lane, end_s_[number]);
+    run.start_s = std::max(ready, FreeAt(clocks, rank, lane));
+    run.end_s = run.start_s + SecondsOfOp(costs_, op);
+    KeepUntil(clocks, rank, lane, run.end_s);
   }
 
   void Arrive(int rank, int number) {
-    end_s_[number] = ready_s_[number];
+    runs_[number].end_s = runs_[number].ready_s;
     Finish(rank, number);
   }
 
   // Delivers an op's result to its consumers.
   void Finish(int rank, int number) {
-    done_[number] = true;
     const Op& op = OpAt(rank, number);
+    const OpRun& run = runs_[number];
     for (const int consumer : dependencies_.ConsumersOf(number)) {
-      const int consumer_rank = dependencies_.PlaceOf(consumer).rank;
-      double arrival = end_s_[number];
+      OpRun& waiting = runs_[consumer];
+      double arrival = run.end_s;
       if (op.kind == OpKind::kSend) {
-        start_s_[consumer] = start_s_[number];
-      } else if (consumer_rank != rank) {
+        waiting.start_s = run.start_s;
+      } else if (waiting.rank != rank) {
         arrival = SendUnlisted(op, rank, OpAt(consumer), arrival);
         const Op send{OpKind::kSend, op.stage, op.micro_batch, OpAt(consumer).stage};
-        if (costs_.blocking_sends) BlockUntil(rank, LaneOf(schedule_.graph, send), arrival);
+        if (costs_.blocking_sends) BlockUntil(rank, Lane(send), arrival);
       }
-      ready_s_[consumer] = std::max(ready_s_[consumer], arrival);
-      if (--missing_[consumer] > 0) continue;
-      if (consumer < next_[consumer_rank]) {
-        Arrive(consumer_rank, consumer);  // a receive that was posted before
-      } else if (consumer == next_[consumer_rank] && consumer_rank != running_) {
-        ready_.push_back(consumer_rank);
+      waiting.ready_s = std::max(waiting.ready_s, arrival);
+      if (--waiting.missing > 0) continue;
+      if (consumer < next_[waiting.rank]) {
+        Arrive(waiting.rank, consumer);  // a receive that was posted before
+      } else if (consumer == next_[waiting.rank] && waiting.rank != running_) {
+        ready_.push_back(waiting.rank);
       }
     }
   }
@@ -148,9 +154,9 @@ class Simulator {
   std::pair<double, double> Transfer(const Op& send, int from, double ready) {
     const int to = schedule_.graph.stages[send.peer].rank;
     const size_t at = from * schedule_.ranks.size() + to;
-    const int lane = LaneOf(schedule_.graph, send);
+    const int lane = Lane(send);
     const double start = std::max(ready, FreeAt(link_free_s_, at, lane));
-    const LinkModel link = costs_.link ? costs_.link(from, to) : LinkModel();
+    const LinkModel& link = links_[at];
     double seconds = link.latency_s;
     if (link.bytes_per_s > 0 && costs_.bytes) seconds += costs_.bytes(send) / link.bytes_per_s;
     KeepUntil(link_free_s_, at, lane, start + seconds);
@@ -175,13 +181,15 @@ class Simulator {
     return end;
   }
 
+  bool IsDone(int op) const { return op < next_[runs_[op].rank] && runs_[op].missing == 0; }
+
   void RefuseDeadlock() const {
     for (int rank = 0; rank < static_cast<int>(next_.size()); ++rank) {
       const int op = next_[rank];
       if (op == First(rank + 1)) continue;
       std::string waits;
       for (const int made : dependencies_.ProducersOf(op)) {
-        if (done_[made]) continue;
+        if (IsDone(made)) continue;
         const OpPlace place = dependencies_.PlaceOf(made);
         waits = fmt::format(" waits for {} (rank {}, op {})", ToString(OpAt(made)), place.rank,
                             place.position);
@@ -198,21 +206,25 @@ class Simulator {
     Simulation result;
     const int ranks = static_cast<int>(schedule_.ranks.size());
     result.busy_s.assign(ranks, 0);
-    if (wants_timeline_) result.timeline.reserve(end_s_.size() + unlisted_.size());
+    result.start_s.resize(ranks);
+    result.end_s.resize(ranks);
+    if (wants_timeline_) result.timeline.reserve(runs_.size() + unlisted_.size());
     for (int rank = 0; rank < ranks; ++rank) {
-      const int begin = First(rank), end = First(rank + 1);
-      for (int op = begin; op < end; ++op) {
+      result.start_s[rank].reserve(schedule_.ranks[rank].size());
+      result.end_s[rank].reserve(schedule_.ranks[rank].size());
+      for (int op = First(rank); op < First(rank + 1); ++op) {
         const Op& what = OpAt(rank, op);
         const bool computes = IsCompute(what.kind) || what.kind == OpKind::kOptimizer;
-        const double lanes = LaneOf(schedule_.graph, what) < 0 ? 1 : static_cast<double>(lanes_);
-        if (computes) result.busy_s[rank] += (end_s_[op] - start_s_[op]) / lanes;
-        result.step_s = std::max(result.step_s, end_s_[op]);
+        const double lanes = Lane(what) < 0 ? 1 : static_cast<double>(lanes_);
+        const OpRun& run = runs_[op];
+        if (computes) result.busy_s[rank] += (run.end_s - run.start_s) / lanes;
+        result.step_s = std::max(result.step_s, run.end_s);
+        result.start_s[rank].push_back(run.start_s);
+        result.end_s[rank].push_back(run.end_s);
         if (!wants_timeline_) continue;
         result.timeline.push_back(
-            {rank, TimelineLane(what), ToString(what), start_s_[op], end_s_[op]});
+            {rank, TimelineLane(what), ToString(what), run.start_s, run.end_s});
       }
-      result.start_s.emplace_back(start_s_.begin() + begin, start_s_.begin() + end);
-      result.end_s.emplace_back(end_s_.begin() + begin, end_s_.begin() + end);
     }
     std::move(unlisted_.begin(), unlisted_.end(), std::back_inserter(result.timeline));
     for (double busy : result.busy_s) {
@@ -266,16 +278,21 @@ class Simulator {
   const Dependencies dependencies_;
   const bool wants_timeline_;
   const size_t lanes_;
-  std::vector<int> missing_;     // [op] inputs that have not arrived
-  std::vector<double> ready_s_;  // [op] when the last of its inputs so far arrived
-  std::vector<double> start_s_, end_s_;
-  std::vector<bool> done_;
-  std::vector<int> next_;          // [rank] op that it has reached
-  std::vector<double> free_s_;     // [rank][lane] when its compute is free
-  std::vector<double> reduced_s_;  // [rank][lane] when its reductions so far have ended
-  std::vector<double> link_free_s_;
-  std::vector<int> ready_;  // ranks that may go on
-  int running_ = -1;        // the rank in Advance()
+  // An op's state, all of it beside each other: ops wait for ops that lie far away.
+  struct OpRun {
+    double ready_s = 0;  // when the last of its inputs so far arrived
+    double start_s = 0, end_s = 0;
+    int missing = 0;  // inputs that have not arrived
+    int rank = 0;
+  };
+  std::vector<OpRun> runs_;          // [op]
+  std::vector<int> next_;            // [rank] op that it has reached
+  std::vector<double> free_s_;       // [rank][lane] when its compute is free
+  std::vector<double> reduced_s_;    // [rank][lane] when its reductions so far have ended
+  std::vector<double> link_free_s_;  // [from][to][lane]
+  std::vector<LinkModel> links_;     // [from][to]
+  std::vector<int> ready_;           // ranks that may go on
+  int running_ = -1;                 // the rank in Advance()
   Timeline unlisted_;
 };
 
