@@ -19,8 +19,8 @@ namespace equipoise {
 // sides, lowest rank first, then leftmost, do not touch each other's tokens: in whichever order
 // they take turns, each side does what it does alone.
 //
-// Asked is not for pairs of symbols but of classes: each character of ASCII, U+2581 (SentencePiece's
-// space), and all others.
+// Asked is not for pairs of symbols but of classes: each character of ASCII, U+2581
+// (SentencePiece's space), and all others.
 class BpeCuts {
  public:
   static constexpr size_t kSpace = 128, kOther = 129, kClasses = 130;

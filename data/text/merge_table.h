@@ -23,7 +23,8 @@ class MergeTable {
 
   explicit MergeTable(size_t merges);
 
-  // Of equal pairs the last one counts. REQUIRES: no more than `merges` pairs; ids are not negative.
+  // Of equal pairs the last one counts. REQUIRES: no more than `merges` pairs; ids are not
+  // negative.
   void Set(int32_t left, int32_t right, Target target);
   // The rank is kNoRank where no merge joins the two.
   Target Find(int32_t left, int32_t right) const {

@@ -39,8 +39,7 @@ struct Model {
   std::vector<BpeMerge> merges;
 
   int32_t Add(const std::string& token) {
-    const auto [found, added] =
-        vocabulary.try_emplace(token, static_cast<int32_t>(tokens.size()));
+    const auto [found, added] = vocabulary.try_emplace(token, static_cast<int32_t>(tokens.size()));
     if (added) tokens.push_back(token);
     return found->second;
   }
