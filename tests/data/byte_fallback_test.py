@@ -143,8 +143,8 @@ def check_trained(tokenize, folder, report):
 def adversarial(count, seed):
     """Lines of runs of spaces, of U+2581, of characters in bytes, and of code."""
     pick = random.Random(seed)
-    pieces = ALPHABET + [SPACE * 3, " " * 17, "\t\t", "\u00a0" * 5, "\U00012345", "the ", "();", "==",
-                         "return", "0x41", "aaaa", "日本語" * 9, "-" * 70, "\x7f", "é" * 40]
+    pieces = ALPHABET + [SPACE * 3, " " * 17, "\t\t", "\u00a0" * 5, "\U00012345", "the ", "();",
+                         "==", "return", "0x41", "aaaa", "日本語" * 9, "-" * 70, "\x7f", "é" * 40]
     return ["".join(pick.choice(pieces) * pick.choice([1, 1, 1, 2, 30])
                     for _ in range(pick.randint(1, 40))) for _ in range(count)]
 
