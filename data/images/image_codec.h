@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string_view>
 
 #include "data/images/image_size.h"
@@ -28,5 +29,17 @@ void DecodeRgb(std::string_view bytes, const ImageHeader& header, uint8_t* rgb);
 
 // Resamples `from` into `to`; see ResizeBicubic in image.h. Both sizes are at least 1 x 1.
 void ResizeBicubicRgb(const uint8_t* from, ImageSize from_size, uint8_t* to, ImageSize to_size);
+
+// A part of a picture: its first column and row, and its size, at least 1 x 1.
+struct ImageWindow {
+  int64_t left, top;
+  ImageSize size;
+};
+
+// Resamples `from` to `to_size` likewise, and gives only a window of the result, row by row from
+// its top on: row `y` of the window as three planes of its width, red first, valid during the call.
+void ResizeBicubicPlanes(const uint8_t* from, ImageSize from_size, ImageSize to_size,
+                         const ImageWindow& window,
+                         const std::function<void(int64_t y, const uint8_t* planes)>& give);
 
 }  // namespace equipoise

@@ -15,49 +15,52 @@ namespace {
 
 constexpr int64_t kChannels = 3;
 
-// Writes a tile of `side` x `side` pixels, the first of which is at `rgb`, as three planes to
-// `out`.
-void WriteTile(const uint8_t* rgb, int64_t row_bytes, int64_t side, uint8_t* out) {
-  for (int64_t y = 0; y < side; ++y) {
-    const uint8_t* row = rgb + y * row_bytes;
-    for (int64_t channel = 0; channel < kChannels; ++channel) {
-      uint8_t* to = out + (channel * side + y) * side;
-      for (int64_t x = 0; x < side; ++x) to[x] = row[x * kChannels + channel];
-    }
-  }
-}
-
 // Pixels of a picture, rows of 3 * width bytes.
 struct Pixels {
   ImageSize size;
   std::vector<uint8_t> rgb;
 };
 
-Pixels Resized(const uint8_t* rgb, ImageSize size, ImageSize to) {
-  Pixels resized{to, std::vector<uint8_t>(static_cast<size_t>(kChannels * to.width * to.height))};
-  ResizeBicubicRgb(rgb, size, resized.rgb.data(), to);
-  return resized;
+// The whole of a picture.
+ImageWindow All(ImageSize size) { return {0, 0, size}; }
+
+// Tiles of `side` x `side` pixels, `columns` side by side, each of three planes; one after the
+// other from `out` on, row by row.
+struct Tiles {
+  int64_t side, columns;
+  uint8_t* out;
+
+  // Writes a row of `width` pixels, three planes, whose first is at (x, y) of all tiles.
+  void Write(int64_t x, int64_t y, const uint8_t* planes, int64_t width) const {
+    const int64_t plane = side * side;
+    for (int64_t done = 0; done < width;) {
+      const int64_t column = (x + done) / side, within = (x + done) % side;
+      const int64_t count = std::min(width - done, side - within);
+      uint8_t* to = out + kChannels * plane * (y / side * columns + column) + y % side * side;
+      for (int64_t channel = 0; channel < kChannels; ++channel) {
+        std::copy_n(planes + channel * width + done, count, to + channel * plane + within);
+      }
+      done += count;
+    }
+  }
+};
+
+// Resizes a picture to `to` and writes a window of that to tiles, its first pixel to (x, y).
+void ResizeToTiles(const uint8_t* rgb, ImageSize size, ImageSize to, const ImageWindow& window,
+                   const Tiles& tiles, int64_t x = 0, int64_t y = 0) {
+  ResizeBicubicPlanes(rgb, size, to, window, [&](int64_t row, const uint8_t* planes) {
+    tiles.Write(x, y + row, planes, window.size.width);
+  });
 }
 
-// Writes a patch, whose first pixel is number `first` of each frame: of each channel its frames,
-// the last as often as it takes to fill them.
-void WritePatch(const std::vector<Pixels>& frames, int64_t first, const ImageSpec& spec,
-                uint8_t* out) {
-  const int64_t side = spec.patch_size, plane = side * side;
-  const int64_t row_bytes = kChannels * frames[0].size.width, given = std::ssize(frames);
-  for (int64_t channel = 0; channel < kChannels; ++channel) {
-    for (int64_t frame = 0; frame < spec.frames; ++frame, out += plane) {
-      if (frame >= given) {
-        std::copy_n(out - plane, plane, out);
-        continue;
-      }
-      const uint8_t* rgb = frames[static_cast<size_t>(frame)].rgb.data() + kChannels * first;
-      for (int64_t y = 0; y < side; ++y) {
-        for (int64_t x = 0; x < side; ++x) {
-          out[y * side + x] = rgb[y * row_bytes + x * kChannels + channel];
-        }
-      }
-    }
+// Copies a row of a patch. The usual lengths are known to the compiler: no call.
+void CopyRow(const uint8_t* from, int64_t side, uint8_t* to) {
+  if (side == 14) {
+    std::copy_n(from, 14, to);
+  } else if (side == 16) {
+    std::copy_n(from, 16, to);
+  } else {
+    std::copy_n(from, side, to);
   }
 }
 
@@ -76,18 +79,13 @@ void CopyToMiddle(const uint8_t* rgb, ImageSize size, Pixels* into) {
 Pixels Padded(const uint8_t* rgb, ImageSize size, const ImageSpec& spec) {
   const int64_t side = std::max(size.width, size.height);
   Pixels square{{side, side}, std::vector<uint8_t>(static_cast<size_t>(kChannels * side * side))};
-  for (size_t i = 0; i < square.rgb.size(); ++i) {
+  const auto row = square.rgb.begin();
+  for (size_t i = 0; i < static_cast<size_t>(kChannels * side); ++i) {
     square.rgb[i] = static_cast<uint8_t>(spec.mean[i % kChannels] * 255.0F);
   }
+  for (int64_t y = 1; y < side; ++y) std::copy_n(row, kChannels * side, row + kChannels * side * y);
   CopyToMiddle(rgb, size, &square);
   return square;
-}
-
-// The picture in the middle of a black one.
-Pixels PaddedWithBlack(const Pixels& picture, ImageSize to) {
-  Pixels padded{to, std::vector<uint8_t>(static_cast<size_t>(kChannels * to.width * to.height))};
-  CopyToMiddle(picture.rgb.data(), picture.size, &padded);
-  return padded;
 }
 
 }  // namespace
@@ -121,10 +119,8 @@ void ImageProcessor::WriteSquare(const at::Tensor& image, ImageSpec::Fit fit, ui
     const int64_t shorter = std::min(size.width, size.height);
     to = {side * size.width / shorter, side * size.height / shorter};
   }
-  const Pixels resized = Resized(rgb, size, to);
-  const int64_t top = (to.height - side) / 2, left = (to.width - side) / 2;
-  WriteTile(resized.rgb.data() + kChannels * (top * to.width + left), kChannels * to.width, side,
-            out);
+  const ImageWindow middle{(to.width - side) / 2, (to.height - side) / 2, {side, side}};
+  ResizeToTiles(rgb, size, to, middle, {side, 1, out});
 }
 
 at::Tensor ImageProcessor::MakePatches(const at::Tensor& image) const {
@@ -161,20 +157,29 @@ at::Tensor ImageProcessor::Make(ImageSize size, const Video& video,
 
 void ImageProcessor::WritePatches(const std::vector<at::Tensor>& frames, const PatchGrid& grid,
                                   uint8_t* out) const {
-  const int64_t side = spec_.patch_size, merge = spec_.merge;
+  const int64_t side = spec_.patch_size, merge = spec_.merge, plane = side * side;
   const ImageSize to{grid.columns * side, grid.rows * side};
-  std::vector<Pixels> resized;
-  for (const at::Tensor& frame : frames) {
-    resized.push_back(Resized(frame.const_data_ptr<uint8_t>(), {frame.size(1), frame.size(0)}, to));
-  }
-  const auto write = [&](int64_t row, int64_t column) {
-    WritePatch(resized, side * (row * to.width + column), spec_, out);
-    out += spec_.patch_numbers();
+  const int64_t given = std::ssize(frames);
+  const auto number = [&](int64_t row, int64_t column) {  // of a patch, square by square
+    const int64_t square = row / merge * (grid.columns / merge) + column / merge;
+    return (square * merge + row % merge) * merge + column % merge;
   };
-  for (int64_t row = 0; row < grid.rows; row += merge) {
-    for (int64_t column = 0; column < grid.columns; column += merge) {
-      for (int64_t i = 0; i < merge * merge; ++i) write(row + i / merge, column + i % merge);
-    }
+  for (int64_t frame = 0; frame < given; ++frame) {
+    const at::Tensor& image = frames[static_cast<size_t>(frame)];
+    const int64_t end = frame + 1 < given ? frame + 1 : spec_.frames;  // the last is repeated
+    const auto write = [&](int64_t y, const uint8_t* planes) {
+      for (int64_t column = 0; column < grid.columns; ++column) {
+        uint8_t* patch = out + number(y / side, column) * spec_.patch_numbers() + y % side * side;
+        for (int64_t channel = 0; channel < kChannels; ++channel) {
+          const uint8_t* from = planes + channel * to.width + column * side;
+          for (int64_t i = frame; i < end; ++i) {
+            CopyRow(from, side, patch + (channel * spec_.frames + i) * plane);
+          }
+        }
+      }
+    };
+    ResizeBicubicPlanes(image.const_data_ptr<uint8_t>(), {image.size(1), image.size(0)}, to,
+                        All(to), write);
   }
 }
 
@@ -186,15 +191,13 @@ at::Tensor ImageProcessor::MakeAnyResolution(const at::Tensor& image) const {
   const PatchGrid within = SizeWithin({tiles.rows * side, tiles.columns * side}, GridOf(size));
   at::Tensor made = at::empty({1 + tiles.patches(), kChannels, side, side}, at::kByte);
   uint8_t* out = made.mutable_data_ptr<uint8_t>();
-  WriteTile(Resized(rgb, size, {side, side}).rgb.data(), kChannels * side, side, out);
-  const Pixels padded = PaddedWithBlack(Resized(rgb, size, {within.columns, within.rows}),
-                                        {tiles.columns * side, tiles.rows * side});
-  const int64_t row_bytes = kChannels * padded.size.width;
-  for (int64_t i = 0; i < tiles.patches(); ++i) {
-    const int64_t y = i / tiles.columns * side, x = i % tiles.columns * side;
-    out += tile_bytes;
-    WriteTile(padded.rgb.data() + y * row_bytes + kChannels * x, row_bytes, side, out);
-  }
+  const ImageSize square{side, side}, inner{within.columns, within.rows};
+  ResizeToTiles(rgb, size, square, All(square), {side, 1, out});
+  // In the middle of a black picture, the odd row or column after it.
+  out += tile_bytes;
+  std::fill_n(out, tile_bytes * tiles.patches(), uint8_t{0});
+  ResizeToTiles(rgb, size, inner, All(inner), {side, tiles.columns, out},
+                (tiles.columns * side - inner.width) / 2, (tiles.rows * side - inner.height) / 2);
   return made;
 }
 
@@ -203,22 +206,17 @@ at::Tensor ImageProcessor::MakeTiles(const at::Tensor& image, int64_t pictures) 
   const int64_t tile_size = spec_.tile_size;
   const TileGrid grid = ChooseGrid(size, tiles_, pictures, tile_size);
   const int64_t count = spec_.TilesOf(Measure(size, pictures).patches);
-  const int64_t tile_bytes = kChannels * tile_size * tile_size;
   at::Tensor tiles = at::empty({count, kChannels, tile_size, tile_size}, at::kByte);
   uint8_t* out = tiles.mutable_data_ptr<uint8_t>();
 
-  const ImageSize resized{grid.columns * tile_size, grid.rows * tile_size};
-  Pixels pixels = Resized(image.const_data_ptr<uint8_t>(), size, resized);
-  const int64_t row_bytes = kChannels * resized.width;
-  for (int64_t row = 0; row < grid.rows; ++row) {
-    for (int64_t column = 0; column < grid.columns; ++column, out += tile_bytes) {
-      const int64_t first = row * tile_size * row_bytes + column * tile_size * kChannels;
-      WriteTile(pixels.rgb.data() + first, row_bytes, tile_size, out);
-    }
-  }
-  if (count > grid.columns * grid.rows) {
-    pixels = Resized(image.const_data_ptr<uint8_t>(), size, {tile_size, tile_size});
-    WriteTile(pixels.rgb.data(), kChannels * tile_size, tile_size, out);
+  const uint8_t* rgb = image.const_data_ptr<uint8_t>();
+  const ImageSize all{grid.columns * tile_size, grid.rows * tile_size};
+  const ImageSize thumbnail{tile_size, tile_size};
+  ResizeToTiles(rgb, size, all, All(all), {tile_size, grid.columns, out});
+  const int64_t in_grid = grid.columns * grid.rows;
+  if (count > in_grid) {
+    out += in_grid * kChannels * tile_size * tile_size;
+    ResizeToTiles(rgb, size, thumbnail, All(thumbnail), {tile_size, 1, out});
   }
   return tiles;
 }

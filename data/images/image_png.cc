@@ -127,16 +127,25 @@ struct RowConverter {
   Palette palette;
 
   void operator()(const uint8_t* from, uint8_t* rgb) const {
-    const bool is_rgb =
-        colour_type == PNG_COLOR_TYPE_RGB || colour_type == PNG_COLOR_TYPE_RGB_ALPHA;
-    const int step = (is_rgb ? 3 : 1) + ((colour_type & PNG_COLOR_MASK_ALPHA) != 0 ? 1 : 0);
     if (colour_type == PNG_COLOR_TYPE_GRAY && depth == 16) return ConvertGrey16(from, rgb);
-    for (int64_t x = 0; x < width; ++x, from += step, rgb += 3) {
-      std::memcpy(rgb, is_rgb ? from : palette[*from].data(), 3);
+    if (colour_type == PNG_COLOR_TYPE_RGB) {
+      std::memcpy(rgb, from, static_cast<size_t>(3 * width));
+    } else if (colour_type == PNG_COLOR_TYPE_RGB_ALPHA) {
+      DropAlpha(from, rgb);
+    } else {
+      const int step = colour_type == PNG_COLOR_TYPE_GRAY_ALPHA ? 2 : 1;
+      for (int64_t x = 0; x < width; ++x, from += step, rgb += 3)
+        std::memcpy(rgb, palette[*from].data(), 3);
     }
   }
 
  private:
+  // Copies four bytes of each pixel but the last, which is quicker: the next pixel takes the
+  // fourth.
+  void DropAlpha(const uint8_t* from, uint8_t* rgb) const {
+    for (int64_t x = 0; x + 1 < width; ++x, from += 4, rgb += 3) std::memcpy(rgb, from, 4);
+    std::memcpy(rgb, from, 3);
+  }
   // Pillow clips these, while all other pictures of 16 bits give their high byte.
   void ConvertGrey16(const uint8_t* from, uint8_t* rgb) const {
     for (int64_t x = 0; x < width; ++x)

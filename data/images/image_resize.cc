@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstring>
 #include <iterator>
 #include <vector>
 
@@ -58,8 +57,14 @@ int32_t FixedPoint(double weight) {
 }
 
 // The taps of an axis. The kernel is widened by the factor of reduction (antialiasing), and its
-// weights sum to one.
+// weights sum to one. An axis that keeps its length is left as it is: that costs a tap of weight
+// one.
 Taps MakeTaps(int64_t from, int64_t to) {
+  if (from == to) {
+    Taps same{std::vector<Tap>(static_cast<size_t>(to)), {1 << kPrecision}};
+    for (int64_t i = 0; i < to; ++i) same.taps[static_cast<size_t>(i)] = {i, 1, 0};
+    return same;
+  }
   const double scale = static_cast<double>(from) / static_cast<double>(to);
   const double widening = std::max(scale, 1.0);
   const double support = kSupport * widening;
@@ -84,6 +89,17 @@ Taps MakeTaps(int64_t from, int64_t to) {
   }
   return result;
 }
+
+// The taps of `count` outputs from `first` on.
+Taps Part(Taps taps, int64_t first, int64_t count) {
+  const auto begin = taps.taps.begin() + first;
+  taps.taps = std::vector<Tap>(begin, begin + count);
+  return taps;
+}
+
+// The first input that taps need, and the end of those.
+int64_t FirstOf(const Taps& taps) { return taps.taps.front().first; }
+int64_t EndOf(const Taps& taps) { return taps.taps.back().first + taps.taps.back().count; }
 
 inline uint8_t Clip(int32_t sum) {
   return static_cast<uint8_t>(std::clamp(sum >> kPrecision, 0, 255));
@@ -121,51 +137,66 @@ void Transpose(const std::array<const uint8_t*, kRows>& from,
 #endif
 }
 
-// Rearranges `count` (at most kRows) rows as [x][channel][row]; the lanes of missing rows repeat
-// the last one.
-void Interleave(const uint8_t* rows, int64_t count, int64_t width, uint8_t* lanes) {
+// Rearranges `count` (at most kRows) rows, `stride` bytes apart, as [x][channel][row]; the lanes of
+// missing rows repeat the last one.
+void Interleave(const uint8_t* rows, int64_t stride, int64_t count, int64_t width, uint8_t* lanes) {
   const int64_t row_bytes = width * kChannels;
   std::array<const uint8_t*, kRows> from;
   std::array<uint8_t*, kRows> to;
   int64_t begin = 0;
   for (; begin + kRows <= row_bytes; begin += kRows) {
     for (int64_t i = 0; i < kRows; ++i) {
-      from[static_cast<size_t>(i)] = rows + std::min(i, count - 1) * row_bytes + begin;
+      from[static_cast<size_t>(i)] = rows + std::min(i, count - 1) * stride + begin;
       to[static_cast<size_t>(i)] = lanes + (begin + i) * kRows;
     }
     Transpose(from, to);
   }
   for (int64_t row = 0; row < kRows; ++row) {
-    const uint8_t* rest = rows + std::min(row, count - 1) * row_bytes;
+    const uint8_t* rest = rows + std::min(row, count - 1) * stride;
     for (int64_t i = begin; i < row_bytes; ++i) lanes[i * kRows + row] = rest[i];
   }
 }
 
-void Deinterleave(const uint8_t* lanes, int64_t count, int64_t width, uint8_t* rows) {
-  const int64_t row_bytes = width * kChannels;
+// The order of a row's bytes: of its pixels, or of three planes.
+enum class RowOrder { kPixels, kPlanes };
+
+// Writes `count` rows, each of `length` lanes that are `step` bytes apart, `row_bytes` apart.
+void Deinterleave(const uint8_t* lanes, int64_t step, int64_t length, int64_t count, uint8_t* rows,
+                  int64_t row_bytes) {
   std::array<const uint8_t*, kRows> from;
   std::array<uint8_t*, kRows> to;
   std::array<uint8_t, kRows> missing;  // what becomes of lanes without a row
   int64_t begin = 0;
-  for (; begin + kRows <= row_bytes; begin += kRows) {
+  for (; begin + kRows <= length; begin += kRows) {
     for (int64_t i = 0; i < kRows; ++i) {
-      from[static_cast<size_t>(i)] = lanes + (begin + i) * kRows;
+      from[static_cast<size_t>(i)] = lanes + (begin + i) * step;
       to[static_cast<size_t>(i)] = i < count ? rows + i * row_bytes + begin : missing.data();
     }
     Transpose(from, to);
   }
   for (int64_t row = 0; row < count; ++row) {
     uint8_t* rest = rows + row * row_bytes;
-    for (int64_t i = begin; i < row_bytes; ++i) rest[i] = lanes[i * kRows + row];
+    for (int64_t i = begin; i < length; ++i) rest[i] = lanes[i * step + row];
   }
 }
 
+void Deinterleave(const uint8_t* lanes, int64_t width, int64_t count, RowOrder order,
+                  uint8_t* rows) {
+  const int64_t row_bytes = width * kChannels;
+  if (order == RowOrder::kPixels)
+    return Deinterleave(lanes, kRows, row_bytes, count, rows, row_bytes);
+  for (int64_t channel = 0; channel < kChannels; ++channel) {
+    Deinterleave(lanes + channel * kRows, kLanes, width, count, rows + channel * width, row_bytes);
+  }
+}
+
+// `from` begins with column `first` of the picture of the taps.
 EQUIPOISE_VECTOR
-void ResizeLanes(const uint8_t* from, const Taps& taps, uint8_t* to) {
+void ResizeLanes(const uint8_t* from, int64_t first, const Taps& taps, uint8_t* to) {
   for (const Tap& tap : taps.taps) {
     int32_t sums[kLanes];
     for (int64_t lane = 0; lane < kLanes; ++lane) sums[lane] = kHalf;
-    const uint8_t* pixel = from + tap.first * kLanes;
+    const uint8_t* pixel = from + (tap.first - first) * kLanes;
     const int32_t* weights = taps.weights.data() + tap.weight;
     for (int64_t k = 0; k < tap.count; ++k, pixel += kLanes) {
       const int32_t weight = weights[k];
@@ -180,41 +211,37 @@ void ResizeLanes(const uint8_t* from, const Taps& taps, uint8_t* to) {
 EQUIPOISE_VECTOR
 void MixRows(const uint8_t* from, int64_t row_bytes, const Tap& tap, const int32_t* weights,
              uint8_t* to) {
-  constexpr int64_t kBlock = 512;
-  int32_t sums[kBlock];
-  for (int64_t start = 0; start < row_bytes; start += kBlock) {
-    const int64_t count = std::min(kBlock, row_bytes - start);
-    for (int64_t i = 0; i < count; ++i) sums[i] = kHalf;
-    for (int64_t k = 0; k < tap.count; ++k) {
-      const uint8_t* row = from + k * row_bytes + start;
+  constexpr int64_t kBlock = 64;  // sums stay in registers
+  int64_t start = 0;
+  for (; start + kBlock <= row_bytes; start += kBlock) {
+    int32_t sums[kBlock];
+    for (int64_t i = 0; i < kBlock; ++i) sums[i] = kHalf;
+    const uint8_t* row = from + start;
+    for (int64_t k = 0; k < tap.count; ++k, row += row_bytes) {
       const int32_t weight = weights[k];
-      for (int64_t i = 0; i < count; ++i) sums[i] += row[i] * weight;
+      for (int64_t i = 0; i < kBlock; ++i) sums[i] += row[i] * weight;
     }
-    for (int64_t i = 0; i < count; ++i) to[start + i] = Clip(sums[i]);
+    for (int64_t i = 0; i < kBlock; ++i) to[start + i] = Clip(sums[i]);
+  }
+  for (; start < row_bytes; ++start) {
+    int32_t sum = kHalf;
+    for (int64_t k = 0; k < tap.count; ++k) sum += from[k * row_bytes + start] * weights[k];
+    to[start] = Clip(sum);
   }
 }
 
-// Resamples the width of `height` rows.
-void ResizeWidth(const uint8_t* from, int64_t from_width, int64_t height, uint8_t* to,
-                 int64_t to_width) {
-  const Taps taps = MakeTaps(from_width, to_width);
-  std::vector<uint8_t> lanes(static_cast<size_t>(from_width * kLanes));
-  std::vector<uint8_t> resized(static_cast<size_t>(to_width * kLanes));
+// Resamples the width of `height` rows, `stride` bytes apart, to rows without gaps in an order.
+void ResizeWidth(const uint8_t* from, int64_t stride, int64_t height, const Taps& taps,
+                 RowOrder order, uint8_t* to) {
+  const int64_t first = FirstOf(taps), needed = EndOf(taps) - first;
+  const auto width = static_cast<int64_t>(taps.taps.size());
+  std::vector<uint8_t> lanes(static_cast<size_t>(needed * kLanes));
+  std::vector<uint8_t> resized(static_cast<size_t>(width * kLanes));
   for (int64_t y = 0; y < height; y += kRows) {
     const int64_t count = std::min(kRows, height - y);
-    Interleave(from + y * from_width * kChannels, count, from_width, lanes.data());
-    ResizeLanes(lanes.data(), taps, resized.data());
-    Deinterleave(resized.data(), count, to_width, to + y * to_width * kChannels);
-  }
-}
-
-// Resamples the height; `from` begins with row `first_row` of the picture of the taps.
-void ResizeHeight(const uint8_t* from, int64_t first_row, const Taps& taps, uint8_t* to,
-                  int64_t row_bytes) {
-  for (const Tap& tap : taps.taps) {
-    MixRows(from + (tap.first - first_row) * row_bytes, row_bytes, tap,
-            taps.weights.data() + tap.weight, to);
-    to += row_bytes;
+    Interleave(from + y * stride + first * kChannels, stride, count, needed, lanes.data());
+    ResizeLanes(lanes.data(), first, taps, resized.data());
+    Deinterleave(resized.data(), width, count, order, to + y * width * kChannels);
   }
 }
 
@@ -225,30 +252,55 @@ bool HeightComesFirst(ImageSize from, ImageSize to) {
   return from.height > to.height && from.height - to.height > 2 * (from.width - to.width);
 }
 
+// Gives the rows of a window of the resampled picture.
+template <class Give>
+void Resize(const uint8_t* from, ImageSize from_size, ImageSize to_size, const ImageWindow& window,
+            RowOrder order, const Give& give) {
+  const int64_t from_bytes = from_size.width * kChannels;
+  const int64_t to_bytes = window.size.width * kChannels;
+  const Taps columns =
+      Part(MakeTaps(from_size.width, to_size.width), window.left, window.size.width);
+  const Taps rows =
+      Part(MakeTaps(from_size.height, to_size.height), window.top, window.size.height);
+  const auto mix = [&rows](const uint8_t* first, int64_t row_bytes, const Tap& tap, uint8_t* to) {
+    MixRows(first, row_bytes, tap, rows.weights.data() + tap.weight, to);
+  };
+  const int64_t height = window.size.height;
+  if (HeightComesFirst(from_size, to_size)) {
+    std::vector<uint8_t> middle(static_cast<size_t>(height * from_bytes));
+    std::vector<uint8_t> resized(static_cast<size_t>(height * to_bytes));
+    for (int64_t y = 0; y < height; ++y) {
+      const Tap& tap = rows.taps[static_cast<size_t>(y)];
+      mix(from + tap.first * from_bytes, from_bytes, tap, middle.data() + y * from_bytes);
+    }
+    ResizeWidth(middle.data(), from_bytes, height, columns, order, resized.data());
+    for (int64_t y = 0; y < height; ++y) give(y, resized.data() + y * to_bytes);
+    return;
+  }
+  // Rows that no tap needs are left out.
+  const int64_t first = FirstOf(rows), needed = EndOf(rows) - first;
+  std::vector<uint8_t> middle(static_cast<size_t>(needed * to_bytes));
+  std::vector<uint8_t> row(static_cast<size_t>(to_bytes));
+  ResizeWidth(from + first * from_bytes, from_bytes, needed, columns, order, middle.data());
+  for (int64_t y = 0; y < height; ++y) {
+    const Tap& tap = rows.taps[static_cast<size_t>(y)];
+    mix(middle.data() + (tap.first - first) * to_bytes, to_bytes, tap, row.data());
+    give(y, row.data());
+  }
+}
+
 }  // namespace
 
 void ResizeBicubicRgb(const uint8_t* from, ImageSize from_size, uint8_t* to, ImageSize to_size) {
-  const int64_t from_bytes = from_size.width * kChannels;
-  const int64_t to_bytes = to_size.width * kChannels;
-  const bool keeps_width = from_size.width == to_size.width;
-  if (from_size.height == to_size.height) {
-    if (!keeps_width)
-      return ResizeWidth(from, from_size.width, from_size.height, to, to_size.width);
-    std::memcpy(to, from, static_cast<size_t>(from_bytes * from_size.height));
-    return;
-  }
-  const Taps taps = MakeTaps(from_size.height, to_size.height);
-  if (keeps_width) return ResizeHeight(from, 0, taps, to, to_bytes);
-  if (HeightComesFirst(from_size, to_size)) {
-    std::vector<uint8_t> middle(static_cast<size_t>(to_size.height * from_bytes));
-    ResizeHeight(from, 0, taps, middle.data(), from_bytes);
-    return ResizeWidth(middle.data(), from_size.width, to_size.height, to, to_size.width);
-  }
-  const int64_t first = taps.taps.front().first;  // rows that no tap needs are left out
-  const int64_t rows = taps.taps.back().first + taps.taps.back().count - first;
-  std::vector<uint8_t> middle(static_cast<size_t>(rows * to_bytes));
-  ResizeWidth(from + first * from_bytes, from_size.width, rows, middle.data(), to_size.width);
-  ResizeHeight(middle.data(), first, taps, to, to_bytes);
+  const int64_t row_bytes = to_size.width * kChannels;
+  Resize(from, from_size, to_size, {0, 0, to_size}, RowOrder::kPixels,
+         [&](int64_t y, const uint8_t* row) { std::copy_n(row, row_bytes, to + y * row_bytes); });
+}
+
+void ResizeBicubicPlanes(const uint8_t* from, ImageSize from_size, ImageSize to_size,
+                         const ImageWindow& window,
+                         const std::function<void(int64_t y, const uint8_t* planes)>& give) {
+  Resize(from, from_size, to_size, window, RowOrder::kPlanes, give);
 }
 
 }  // namespace equipoise

@@ -6,16 +6,13 @@
 #include <iterator>
 #include <queue>
 
-#include "data/text/utf8.h"
-
 namespace equipoise {
 namespace {
 
-uint64_t PairKey(int32_t left, int32_t right) {
-  return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
-}
-
 constexpr uint32_t kNone = UINT32_MAX;
+
+// Up to so many symbols a search for the best merge is quicker than a queue of them.
+constexpr size_t kFew = 32;
 
 // A part of the word; parts form a list.
 struct Symbol {
@@ -26,19 +23,16 @@ struct Symbol {
 // A merge that was possible when it was found. Its symbols may have changed since.
 struct Candidate {
   uint32_t rank, position;
-  uint64_t pair;
-  int32_t merged;
+  int32_t left, right, merged;
   bool operator<(const Candidate& other) const {  // top of the queue: lowest rank, then leftmost
     return rank != other.rank ? rank > other.rank : position > other.position;
   }
 };
 
-}  // namespace
-
 // A word while it is merged.
-class BpeModel::Word {
+class Word {
  public:
-  Word(const BpeModel& model, const std::vector<int32_t>& symbols) : model_(model) {
+  Word(const MergeTable& merges, const std::vector<int32_t>& symbols) : merges_(merges) {
     symbols_.reserve(symbols.size());
     for (uint32_t i = 0; i < symbols.size(); ++i) {
       symbols_.push_back({symbols[i], i - 1, i + 1 == symbols.size() ? kNone : i + 1});
@@ -56,7 +50,7 @@ class BpeModel::Word {
       Symbol& left = symbols_[best.position];
       if (left.id < 0 || left.next == kNone) continue;
       Symbol& right = symbols_[left.next];
-      if (PairKey(left.id, right.id) != best.pair) continue;
+      if (left.id != best.left || right.id != best.right) continue;
       left.id = best.merged;
       right.id = -1;
       left.next = right.next;
@@ -77,31 +71,92 @@ class BpeModel::Word {
  private:
   void Consider(uint32_t position) {
     const Symbol& left = symbols_[position];
-    const uint64_t pair = PairKey(left.id, symbols_[left.next].id);
-    const auto found = model_.merges_.find(pair);
-    if (found == model_.merges_.end()) return;
-    queue_.push({found->second.rank, position, pair, found->second.merged});
+    const Symbol& right = symbols_[left.next];
+    const MergeTable::Target target = merges_.Find(left.id, right.id);
+    if (target.rank == MergeTable::kNoRank) return;
+    queue_.push({target.rank, position, left.id, right.id, target.merged});
   }
 
-  const BpeModel& model_;
+  const MergeTable& merges_;
   std::vector<Symbol> symbols_;
   std::priority_queue<Candidate> queue_;
 };
 
+// Merges at most kFew symbols in place.
+void MergeFew(const MergeTable& merges, std::vector<int32_t>& symbols) {
+  std::array<MergeTable::Target, kFew> targets;  // of each symbol and the next
+  const auto lower = [](const auto& a, const auto& b) { return a.rank < b.rank; };
+  size_t pairs = symbols.empty() ? 0 : symbols.size() - 1;
+  for (size_t i = 0; i < pairs; ++i) targets[i] = merges.Find(symbols[i], symbols[i + 1]);
+  while (pairs > 0) {
+    const auto end = targets.begin() + static_cast<std::ptrdiff_t>(pairs);
+    const auto best = std::min_element(targets.begin(), end, lower);  // the leftmost of equal ones
+    if (best->rank == MergeTable::kNoRank) return;
+    const auto at = best - targets.begin();
+    const auto i = static_cast<size_t>(at);
+    symbols[i] = best->merged;
+    symbols.erase(symbols.begin() + at + 1);
+    std::copy(best + 1, end, best);
+    --pairs;
+    if (i < pairs) targets[i] = merges.Find(symbols[i], symbols[i + 1]);
+    if (i > 0) targets[i - 1] = merges.Find(symbols[i - 1], symbols[i]);
+  }
+}
+
+}  // namespace
+
 BpeModel::BpeModel(const Vocabulary* vocabulary, const std::vector<Merge>& merges,
                    const Options& options)
-    : vocabulary_(vocabulary), options_(options) {
+    : vocabulary_(vocabulary), options_(options), merges_(merges.size()) {
   for (int byte = 0; byte < 256; ++byte) {
     const auto found =
         vocabulary->find(options.byte_fallback ? fmt::format("<0x{:02X}>", byte)
                                                : alphabet_.character(static_cast<uint8_t>(byte)));
     byte_ids_[byte] = found == vocabulary->end() ? -1 : found->second;
   }
-  merges_.reserve(merges.size());
   for (uint32_t rank = 0; rank < merges.size(); ++rank) {
     const Merge& merge = merges[rank];
-    merges_[PairKey(merge.left, merge.right)] = {rank, merge.merged};
+    merges_.Set(merge.left, merge.right, {rank, merge.merged});
   }
+  if (!options.byte_fallback) return;
+  ascii_ids_.fill(-1);
+  for (const auto& [token, id] : *vocabulary) {
+    if (token.empty()) continue;
+    const CodePoint point = ReadCodePoint(token, 0);
+    if (!point.valid || point.bytes != token.size()) continue;
+    if (point.value < 0x80) {
+      ascii_ids_[point.value] = id;
+    } else {
+      character_ids_[point.value] = id;
+    }
+  }
+  FindCuts(merges);
+}
+
+// A piece must not begin or end where the symbols of a character depend on those around it: where
+// an unknown one waits or leaves no symbol.
+void BpeModel::FindCuts(const std::vector<Merge>& merges) {
+  const bool has_bytes =
+      std::all_of(byte_ids_.begin(), byte_ids_.end(), [](int32_t id) { return id >= 0; });
+  if (!has_bytes || options_.ignore_merges) return;
+  int32_t largest = 0;
+  for (const auto& [token, id] : *vocabulary_) largest = std::max(largest, id);
+  std::vector<BpeCuts::Classes> symbols(static_cast<size_t>(largest) + 1);
+  const auto set = [&](int32_t id, size_t of) { symbols[static_cast<size_t>(id)].set(of); };
+  for (size_t byte = 0; byte < 256; ++byte) {
+    if (byte >= 0x80) {
+      set(byte_ids_[byte], BpeCuts::kSpace);
+      set(byte_ids_[byte], BpeCuts::kOther);
+    } else {
+      set(ascii_ids_[byte] >= 0 ? ascii_ids_[byte] : byte_ids_[byte], byte);
+    }
+  }
+  for (const auto& [point, id] : character_ids_) {
+    std::string character;
+    AppendCodePoint(character, point);
+    set(id, BpeCuts::ClassOf(character, 0));
+  }
+  cuts_.emplace(symbols, merges);
 }
 
 void BpeModel::Encode(std::string_view word, std::vector<int32_t>& ids) const {
@@ -110,7 +165,13 @@ void BpeModel::Encode(std::string_view word, std::vector<int32_t>& ids) const {
         vocabulary_->find(options_.byte_fallback ? std::string(word) : alphabet_.ToText(word));
     if (whole != vocabulary_->end()) return ids.push_back(whole->second);
   }
-  Word merged(*this, options_.byte_fallback ? CharactersOf(word) : BytesOf(word));
+  std::vector<int32_t> symbols = options_.byte_fallback ? CharactersOf(word) : BytesOf(word);
+  if (symbols.size() <= kFew) {
+    MergeFew(merges_, symbols);
+    ids.insert(ids.end(), symbols.begin(), symbols.end());
+    return;
+  }
+  Word merged(merges_, symbols);
   merged.MergeAll();
   merged.Append(ids);
 }
@@ -142,13 +203,13 @@ std::vector<int32_t> BpeModel::CharactersOf(std::string_view word) const {
     if (waiting) symbols.push_back(options_.unknown);
     waiting = false;
   };
-  std::string character;
-  for (size_t at = 0; at < word.size(); at += character.size()) {
-    character = word.substr(at, ReadCodePoint(word, at).bytes);
-    const auto found = vocabulary_->find(character);
-    if (found != vocabulary_->end()) {
+  for (size_t at = 0; at < word.size();) {
+    const CodePoint point = ReadCodePoint(word, at);
+    const std::string_view character = word.substr(at, point.bytes);
+    at += point.bytes;
+    if (const int32_t id = IdOf(point); id >= 0) {
       give_unknown();
-      symbols.push_back(found->second);
+      symbols.push_back(id);
     } else if (!AppendBytes(character, symbols) && options_.unknown >= 0) {
       if (!options_.fuse_unknown) give_unknown();
       waiting = true;
@@ -156,6 +217,13 @@ std::vector<int32_t> BpeModel::CharactersOf(std::string_view word) const {
   }
   give_unknown();
   return symbols;
+}
+
+int32_t BpeModel::IdOf(const CodePoint& character) const {
+  if (!character.valid) return -1;
+  if (character.value < 0x80) return ascii_ids_[character.value];
+  const auto found = character_ids_.find(character.value);
+  return found == character_ids_.end() ? -1 : found->second;
 }
 
 bool BpeModel::AppendBytes(std::string_view character, std::vector<int32_t>& symbols) const {

@@ -2,12 +2,16 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
+#include "data/text/bpe_cuts.h"
 #include "data/text/byte_alphabet.h"
+#include "data/text/merge_table.h"
+#include "data/text/utf8.h"
 
 namespace equipoise {
 
@@ -16,10 +20,7 @@ using Vocabulary = std::unordered_map<std::string, int32_t>;
 // Byte-pair encoding of one word. Immutable once built, so thread-safe.
 class BpeModel {
  public:
-  // `left` and `right` become `merged`; merges of lower rank come first.
-  struct Merge {
-    int32_t left, right, merged;
-  };
+  using Merge = BpeMerge;  // those of lower rank come first
 
   struct Options {
     // A word that is a token as a whole is not merged up from its bytes or characters.
@@ -40,15 +41,18 @@ class BpeModel {
   // Appends the ids of a word of any length, in O(n log n).
   void Encode(std::string_view word, std::vector<int32_t>& ids) const;
 
+  // End of the piece of `word` that begins at `begin`, the word's beginning or the end of another:
+  // the ids of a word, which is valid UTF-8, are those of its pieces.
+  size_t PieceEnd(std::string_view word, size_t begin) const {
+    return cuts_ ? cuts_->PieceEnd(word, begin) : word.size();
+  }
+
  private:
-  struct Target {
-    uint32_t rank;
-    int32_t merged;
-  };
-  class Word;
+  void FindCuts(const std::vector<Merge>& merges);
 
   std::vector<int32_t> BytesOf(std::string_view word) const;
   std::vector<int32_t> CharactersOf(std::string_view word) const;
+  int32_t IdOf(const CodePoint& character) const;  // -1: not in the vocabulary
   // Appends the tokens of a character's bytes; false, and nothing, where one is missing.
   bool AppendBytes(std::string_view character, std::vector<int32_t>& symbols) const;
 
@@ -56,7 +60,11 @@ class BpeModel {
   ByteAlphabet alphabet_;
   Options options_;
   std::array<int32_t, 256> byte_ids_;  // of each byte's character, or of <0x00> to <0xFF>; -1: none
-  std::unordered_map<uint64_t, Target> merges_;  // (left << 32 | right)
+  // With byte fallback: the ids of the vocabulary's characters by their code points; -1: none.
+  std::array<int32_t, 128> ascii_ids_;
+  std::unordered_map<uint32_t, int32_t> character_ids_;  // above ASCII
+  MergeTable merges_;
+  std::optional<BpeCuts> cuts_;  // none: a word is one piece
 };
 
 }  // namespace equipoise

@@ -10,13 +10,22 @@
 namespace equipoise {
 namespace {
 
-// Words of BPE; those that come again are not merged again.
+// Words of BPE; those, or pieces of them, that come again are not merged again.
 class CachedBpe {
  public:
   explicit CachedBpe(const TokenizerSpec& spec)
       : bpe_(&spec.vocabulary, spec.merges, spec.options) {}
 
   void Encode(std::string_view word, std::vector<int32_t>& ids) const {
+    for (size_t begin = 0; begin < word.size();) {
+      const size_t end = bpe_.PieceEnd(word, begin);
+      EncodePiece(word.substr(begin, end - begin), ids);
+      begin = end;
+    }
+  }
+
+ private:
+  void EncodePiece(std::string_view word, std::vector<int32_t>& ids) const {
     const uint64_t hash = XXH3_64bits(word.data(), word.size());
     if (cache_.Find(word, hash, ids)) return;
     const size_t from = ids.size();
@@ -24,7 +33,6 @@ class CachedBpe {
     cache_.Store(word, hash, ids, from);
   }
 
- private:
   BpeModel bpe_;
   WordCache cache_;
 };

@@ -140,11 +140,21 @@ def check_trained(tokenize, folder, report):
         check(tokenize, name, path, texts, report)
 
 
+def adversarial(count, seed):
+    """Lines of runs of spaces, of U+2581, of characters in bytes, and of code."""
+    pick = random.Random(seed)
+    pieces = ALPHABET + [SPACE * 3, " " * 17, "\t\t", "\u00a0" * 5, "\U00012345", "the ", "();",
+                         "==", "return", "0x41", "aaaa", "日本語" * 9, "-" * 70, "\x7f", "é" * 40]
+    return ["".join(pick.choice(pieces) * pick.choice([1, 1, 1, 2, 30])
+                    for _ in range(pick.randint(1, 40))) for _ in range(count)]
+
+
 def check_fixtures(tokenize, root, report):
     for name in ("llama2", "mistral-v3"):
         folder = os.path.join(root, "tokenizers", name)
         with open(os.path.join(folder, "cases.json"), encoding="utf8") as file:
             texts = [case["text"] for case in json.load(file)["cases"] if "\n" not in case["text"]]
+        texts += adversarial(500, seed=5)
         check(tokenize, "fixtures/" + name, os.path.join(folder, "tokenizer.json"), texts, report)
 
 

@@ -132,6 +132,35 @@ TEST_CASE("resize to the same size copies", "[data][cpu]") {
   CHECK(Resize(rgb, {31, 17}, {31, 17}) == rgb);
 }
 
+TEST_CASE("a window of a resized picture is that part of it, in planes", "[data][cpu]") {
+  std::mt19937 random(1);
+  const auto upto = [&](int64_t most) { return static_cast<int64_t>(random() % most) + 1; };
+  const auto one_of = [&](int64_t side) { return random() % 4 == 0 ? side : upto(60); };
+  for (int i = 0; i < 400; ++i) {
+    const ImageSize from{upto(60), upto(i % 2 == 0 ? 60 : 300)};
+    const ImageSize to{one_of(from.width), one_of(from.height)};
+    const int64_t left = upto(to.width) - 1, top = upto(to.height) - 1;
+    const ImageWindow window{left, top, {upto(to.width - left), upto(to.height - top)}};
+    Pixels rgb(static_cast<size_t>(3 * from.width * from.height));
+    for (uint8_t& byte : rgb) byte = static_cast<uint8_t>(random());
+    const Pixels whole = Resize(rgb, from, to);
+    Pixels wanted, found;
+    for (int64_t y = 0; y < window.size.height; ++y) {
+      for (int64_t channel = 0; channel < 3; ++channel) {
+        for (int64_t x = left; x < left + window.size.width; ++x)
+          wanted.push_back(whole[static_cast<size_t>(3 * ((top + y) * to.width + x) + channel)]);
+      }
+    }
+    int64_t rows = 0;
+    ResizeBicubicPlanes(rgb.data(), from, to, window, [&](int64_t y, const uint8_t* planes) {
+      CHECK(y == rows++);
+      found.insert(found.end(), planes, planes + 3 * window.size.width);
+    });
+    CAPTURE(i, from.width, from.height, to.width, to.height);
+    REQUIRE(found == wanted);
+  }
+}
+
 TEST_CASE("resize keeps an even colour at any size", "[data][cpu]") {
   const int64_t sides[] = {1, 2, 3, 16, 17, 100};
   for (const int64_t width : sides) {

@@ -1,12 +1,11 @@
 #include "data/images/image_processor.h"
 
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/cat.h>
-#include <ATen/ops/empty.h>
+#include <ATen/ATen.h>
 
 #include <catch2/catch.hpp>
 
 #include "data/images/image.h"
+#include "models/ops/pixels.h"
 #include "tests/data/image_samples.h"
 
 namespace equipoise {
@@ -272,6 +271,22 @@ TEST_CASE("patches are cut square by square, each channel's frames together", "[
       }
     }
   }
+}
+
+TEST_CASE("pixels are normalized step by step in fp32, by a table as well", "[data][cpu]") {
+  ImageSpec spec;
+  spec.mean = {0.48145466F, 0.4578275F, 0.40821073F};
+  spec.deviation = {0.26862954F, 0.26130258F, 0.27577711F};
+  const at::Tensor bytes = at::arange(256, at::kByte).view({16, 16});
+  const at::Tensor pixels = bytes.expand({5, 3, 16, 16}).contiguous();
+  const at::Tensor mean = at::tensor(at::ArrayRef<float>(spec.mean)).view({3, 1, 1});
+  const at::Tensor deviation = at::tensor(at::ArrayRef<float>(spec.deviation)).view({3, 1, 1});
+  const at::Tensor wanted =
+      pixels.to(at::kFloat).div(at::full({1}, 255.0F)).sub(mean).div(deviation);
+  const ops::PixelScale scale(spec, at::kCPU);
+  CHECK(scale(pixels).equal(wanted));
+  CHECK(scale(pixels.view({5, -1})).equal(wanted.view({5, -1})));
+  CHECK(scale(pixels.narrow(2, 3, 8)).equal(wanted.narrow(2, 3, 8)));
 }
 
 TEST_CASE("a file becomes a tensor of its pixels", "[data][cpu]") {
