@@ -24,7 +24,7 @@ at::Tensor Adapters::Run(const Input& input, const at::Tensor& u,
   if (bias_last) {
     for (ops::LinearWeights& each : weights) each.bias = nullptr;
   }
-  at::Tensor y = ops::FusedLinear(input.x, weights, input.kept);
+  at::Tensor y = ops::FusedLinear(input.x, weights, input.kept, input.beside);
   if (across != nullptr) {
     Parameter* bias = has_magnitudes ? nullptr : linears[0].bias;
     y = scatters ? ops::ScatterRows(y, bias, *across) : ops::AllReduceForward(y, bias, *across);
@@ -39,7 +39,9 @@ at::Tensor ColumnLinears::operator()(const at::Tensor& x, int64_t rows) const {
   at::Tensor u;
   if (!adapters_.empty()) u = adapters_.Down(x, x.size(0));
   if (u.defined() && group_ != nullptr) u = ops::AllReduceBackward(u, *group_);
-  return Products({group_ == nullptr ? x : ops::AllReduceBackward(x, *group_)}, u);
+  if (group_ == nullptr) return Products({x}, u);
+  const auto beside = std::make_shared<DeferredGradients>();
+  return Products({ops::AllReduceBackward(x, *group_, beside), nullptr, beside}, u);
 }
 
 // The product with A is of a rank's own rows, and gathered: it has fewer columns than x.
@@ -48,8 +50,10 @@ at::Tensor ColumnLinears::OnRows(const at::Tensor& x, int64_t rows) const {
   if (!adapters_.empty()) {
     u = ops::GatherRows(adapters_.Down(x, rows, group_->rank() * x.size(0)), rows, *group_);
   }
-  return Products(
-      {ops::GatherRows(x, rows, *group_), std::make_shared<ops::SharedInput>(x, rows, *group_)}, u);
+  const auto beside = std::make_shared<DeferredGradients>();
+  return Products({ops::GatherRows(x, rows, *group_, beside),
+                   std::make_shared<ops::SharedInput>(x, rows, *group_), beside},
+                  u);
 }
 
 at::Tensor ColumnLinears::Products(const Adapters::Input& input, const at::Tensor& u) const {
@@ -70,8 +74,9 @@ at::Tensor ColumnLinears::Shared(const Adapters::Input& input, const at::Tensor&
     part =
         ops::PassGradientIf(share_.owner, u.narrow(-1, adapters_.own.rank, adapters_.shared.rank));
   }
-  const at::Tensor y = adapters_.Run({ops::PassGradientIf(share_.owner, input.x), input.kept}, part,
-                                     shared_, adapters_.shared, nullptr);
+  const at::Tensor y =
+      adapters_.Run({ops::PassGradientIf(share_.owner, input.x), input.kept, input.beside}, part,
+                    shared_, adapters_.shared, nullptr);
   return ops::SumGradientOfPart(y, share_.part, share_.parts, *group_);
 }
 

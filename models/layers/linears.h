@@ -39,10 +39,12 @@ struct Adapters {
     int64_t rank = 0;                            // sum over the parts
   };
 
-  // The input of linear layers, and what they keep of it; null: all of it.
+  // The input of linear layers; what they keep of it, null: all of it; and what runs beside the sum
+  // of its gradient.
   struct Input {
     at::Tensor x;
     std::shared_ptr<ops::SharedInput> kept = nullptr;
+    ops::BesideSum beside = nullptr;
   };
 
   bool empty() const { return down.empty(); }

@@ -14,7 +14,8 @@
 
 // y = x W' + b. The backward has two independent halves: the input's gradient is computed at once,
 // the weights' at once too or, while Parameter::deferred is set, by a closure that runs later (B
-// and W of zero bubble, arXiv 2401.10241). Weights are read when backward runs; only x is saved.
+// and W of zero bubble, arXiv 2401.10241), or while the input's gradient is summed over tensor ranks
+// (BesideSum). Weights are read when backward runs; only x is saved.
 
 namespace equipoise::ops {
 namespace {
@@ -128,6 +129,7 @@ struct LinearNode : SavingNode {
   Parts parts;
   at::Tensor x;  // [padded rows, in]; undefined when the weights are frozen, or with `kept`
   std::shared_ptr<SharedInput> kept;
+  BesideSum beside;
   std::vector<int64_t> input_shape;
 
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
@@ -141,13 +143,18 @@ struct LinearNode : SavingNode {
     };
     const Parameter* bias = parts[0].bias;
     const bool trained = x.defined() || kept || (bias != nullptr && bias->trainable);
+    const bool passes_on = task_should_compute_output(0);
     DeferredGradients* later = parts[0].weight->deferred;
+    if (later == nullptr && passes_on && beside != nullptr) {
+      later = beside.get();
+      if (kept) kept->Start();  // beside the product below
+    }
     if (trained && later != nullptr) {
       later->emplace_back(add_gradients);
     } else {
       add_gradients();
     }
-    if (!task_should_compute_output(0)) return {at::Tensor()};
+    if (!passes_on) return {at::Tensor()};
     return {InputGradient(g, parts).narrow(0, 0, rows.size(0)).view(input_shape)};
   }
   void ForEachSaved(const Visit& visit) override {
@@ -164,7 +171,7 @@ struct LinearNode : SavingNode {
 }  // namespace
 
 at::Tensor FusedLinear(const at::Tensor& x, const Parts& parts,
-                       const std::shared_ptr<SharedInput>& kept) {
+                       const std::shared_ptr<SharedInput>& kept, const BesideSum& beside) {
   for (const LinearWeights& part : parts) {
     EQUIPOISE_CHECK(part.weight->trainable == parts[0].weight->trainable, part.weight->name);
     EQUIPOISE_CHECK((part.bias == nullptr) == (parts[0].bias == nullptr), part.weight->name);
@@ -181,6 +188,7 @@ at::Tensor FusedLinear(const at::Tensor& x, const Parts& parts,
 
   auto node = std::make_shared<LinearNode>();
   node->parts = parts;
+  node->beside = beside;
   node->input_shape = x.sizes().vec();
   if (parts[0].weight->trainable && kept) {
     node->kept = kept;

@@ -5,6 +5,7 @@
 #include <ATen/ops/sum.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "configs/base/error.h"
 #include "models/ops/record.h"
@@ -15,9 +16,10 @@ namespace {
 
 struct GatherRowsNode : torch::autograd::Node {
   Communicator* group = nullptr;
+  BesideSum beside;
 
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
-    return {Scattered(gradients[0], *group)};
+    return {Scattered(gradients[0], *group, beside)};
   }
   std::string name() const override { return "GatherRows"; }
 };
@@ -56,30 +58,49 @@ at::Tensor PadToRows(const at::Tensor& x, int64_t rows) {
   return at::constant_pad_nd(x, {0, 0, 0, rows - x.size(0)}).contiguous();
 }
 
-at::Tensor Gathered(const at::Tensor& part, int64_t rows, Communicator& group) {
+namespace {
+
+// The rows of all ranks, on their way, with what pads them.
+struct Gathering {
+  at::Tensor all;
+  Work work;
+};
+Gathering StartGather(const at::Tensor& part, int64_t rows, Communicator& group) {
   EQUIPOISE_CHECK(part.dim() == 2 && part.size(0) == RowShare(rows, group.size()), part.sizes(),
                   " of ", rows, " rows");
   const at::Tensor mine = part.contiguous();
   at::Tensor all = at::empty({group.size() * part.size(0), part.size(1)}, part.options());
-  group.AllGather(all, mine).WaitOnStream();
-  return all.narrow(0, 0, rows);
+  Work work = group.AllGather(all, mine);
+  return {std::move(all), std::move(work)};
 }
 
-at::Tensor Scattered(const at::Tensor& x, Communicator& group) {
+}  // namespace
+
+at::Tensor Gathered(const at::Tensor& part, int64_t rows, Communicator& group) {
+  Gathering gathering = StartGather(part, rows, group);
+  gathering.work.WaitOnStream();
+  return gathering.all.narrow(0, 0, rows);
+}
+
+at::Tensor Scattered(const at::Tensor& x, Communicator& group, const BesideSum& beside) {
   const int64_t share = RowShare(x.size(0), group.size());
   const at::Tensor all = PadToRows(x, group.size() * share);
   at::Tensor mine = at::empty({share, x.size(1)}, x.options());
-  group.ReduceScatter(mine, all, ReduceOp::kSum).WaitOnStream();
+  Work sum = group.ReduceScatter(mine, all, ReduceOp::kSum);
+  RunBeside(beside);
+  sum.WaitOnStream();
   return mine;
 }
 
-at::Tensor GatherRows(const at::Tensor& part, int64_t rows, Communicator& group) {
+at::Tensor GatherRows(const at::Tensor& part, int64_t rows, Communicator& group,
+                      const BesideSum& beside) {
   const bool needs_node = NeedsGradient(part);
   const BelowAutograd guard;
   at::Tensor y = Gathered(part, rows, group);
   if (!needs_node) return y;
   auto node = std::make_shared<GatherRowsNode>();
   node->group = &group;
+  node->beside = beside;
   Record(y, node, {&part});
   return y;
 }
@@ -110,10 +131,18 @@ at::Tensor ScatterRows(const at::Tensor& x, Parameter* bias, Communicator& group
   return y;
 }
 
+void SharedInput::Start() {
+  if (all_.defined()) return;
+  Gathering gathering = StartGather(part_, rows_, group_);
+  all_ = std::move(gathering.all);
+  gather_ = std::move(gathering.work);
+}
+
 at::Tensor SharedInput::Take() {
   EQUIPOISE_CHECK(uses_ > 0, "an input that nothing keeps");
-  if (!all_.defined()) all_ = Gathered(part_, rows_, group_);
-  at::Tensor all = all_;
+  Start();
+  gather_.WaitOnStream();
+  at::Tensor all = all_.narrow(0, 0, rows_);
   if (--uses_ == 0) {
     all_.reset();
     part_.reset();

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "models/ops/tensor_ranks.h"
 #include "parallel/comm/communicator.h"
 #include "parallel/parameter.h"
 
@@ -20,11 +21,14 @@ namespace equipoise::ops {
 at::Tensor PadToRows(const at::Tensor& x, int64_t rows);
 // All rows [rows, n] of each rank's part. Has no gradient.
 at::Tensor Gathered(const at::Tensor& part, int64_t rows, Communicator& group);
-// This rank's part of the sum of x [rows, n] over the ranks. Has no gradient.
-at::Tensor Scattered(const at::Tensor& x, Communicator& group);
+// This rank's part of the sum of x [rows, n] over the ranks; `beside` is computed meanwhile. Has no
+// gradient.
+at::Tensor Scattered(const at::Tensor& x, Communicator& group, const BesideSum& beside = nullptr);
 
-// Gathered(); backward sums the gradient over the ranks and scatters it.
-at::Tensor GatherRows(const at::Tensor& part, int64_t rows, Communicator& group);
+// Gathered(); backward sums the gradient over the ranks and scatters it, and computes what is in
+// `beside` meanwhile.
+at::Tensor GatherRows(const at::Tensor& part, int64_t rows, Communicator& group,
+                      const BesideSum& beside = nullptr);
 // Gathered(); backward takes this rank's rows of a gradient that is whole on every rank.
 at::Tensor GatherWholeRows(const at::Tensor& part, int64_t rows, Communicator& group);
 // Scattered(), plus `bias` [n] unless it is null; backward gathers the gradient. The bias's
@@ -41,11 +45,14 @@ class SharedInput {
   void WillTake() { ++uses_; }
   // This rank's own rows; undefined behind the last call of Take().
   at::Tensor& part() { return part_; }
+  // Starts to gather what Take() waits for; nothing the second time.
+  void Start();
   // All rows; nothing is held any more after the last call.
   at::Tensor Take();
 
  private:
-  at::Tensor part_, all_;
+  at::Tensor part_, all_;  // the latter padded, and on its way until `gather_` is done
+  Work gather_;
   int64_t rows_;
   Communicator& group_;
   int uses_ = 0;

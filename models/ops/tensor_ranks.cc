@@ -3,6 +3,9 @@
 #include <ATen/ops/sum.h>
 #include <ATen/ops/zeros.h>
 
+#include <functional>
+#include <utility>
+
 #include "configs/base/error.h"
 #include "models/ops/record.h"
 
@@ -11,10 +14,13 @@ namespace {
 
 struct AllReduceBackwardNode : torch::autograd::Node {
   Communicator* group = nullptr;
+  BesideSum beside;
 
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
     at::Tensor g = gradients[0].contiguous();
-    group->AllReduce(g, ReduceOp::kSum).WaitOnStream();
+    Work sum = group->AllReduce(g, ReduceOp::kSum);
+    RunBeside(beside);
+    sum.WaitOnStream();
     return {g};
   }
   std::string name() const override { return "AllReduceBackward"; }
@@ -52,12 +58,18 @@ struct SumGradientOfPartNode : torch::autograd::Node {
 
 }  // namespace
 
-at::Tensor AllReduceBackward(const at::Tensor& x, Communicator& group) {
+void RunBeside(const BesideSum& beside) {
+  if (beside == nullptr) return;
+  for (const std::function<void()>& add : std::exchange(*beside, {})) add();
+}
+
+at::Tensor AllReduceBackward(const at::Tensor& x, Communicator& group, const BesideSum& beside) {
   if (!NeedsGradient(x)) return x;
   const BelowAutograd guard;
   at::Tensor y = x.detach();
   auto node = std::make_shared<AllReduceBackwardNode>();
   node->group = &group;
+  node->beside = beside;
   Record(y, node, {&x});
   return y;
 }

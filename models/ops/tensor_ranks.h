@@ -2,6 +2,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <memory>
+
 #include "parallel/comm/communicator.h"
 #include "parallel/parameter.h"
 
@@ -12,9 +14,18 @@ namespace equipoise::ops {
 // engine runs the nodes of equal graphs in order of creation, latest first, on the calling thread.
 // All sums are in fp32 in rank order: the same bits on every rank.
 
+// Weight gradients of linear layers, to be computed while the gradient of the input that they share
+// is summed over ranks (as Megatron-LM does): a backward has nothing else to run then. Backward of
+// the linear layers fills it, that of what sums empties it.
+using BesideSum = std::shared_ptr<DeferredGradients>;
+// Runs them, once.
+void RunBeside(const BesideSum& beside);
+
 // Megatron-LM's f: returns x, which is whole on every rank; backward sums the gradient over the
-// ranks. REQUIRES: the gradient's memory is used by nothing else, as that of a linear layer.
-at::Tensor AllReduceBackward(const at::Tensor& x, Communicator& group);
+// ranks, and computes what is in `beside` meanwhile (null: nothing). REQUIRES: the gradient's memory
+// is used by nothing else, as that of a linear layer.
+at::Tensor AllReduceBackward(const at::Tensor& x, Communicator& group,
+                             const BesideSum& beside = nullptr);
 
 // Megatron-LM's g: the sum of x [..., n] over the ranks, plus `bias` [n] unless it is null. Reuses
 // the memory of x, which nothing else may use. The gradient of the result is that of each rank's x.
