@@ -14,8 +14,8 @@
 
 // y = x W' + b. The backward has two independent halves: the input's gradient is computed at once,
 // the weights' at once too or, while Parameter::deferred is set, by a closure that runs later (B
-// and W of zero bubble, arXiv 2401.10241), or while the input's gradient is summed over tensor ranks
-// (BesideSum). Weights are read when backward runs; only x is saved.
+// and W of zero bubble, arXiv 2401.10241), or while the input's gradient is summed over tensor
+// ranks (BesideSum). Weights are read when backward runs; only x is saved.
 
 namespace equipoise::ops {
 namespace {

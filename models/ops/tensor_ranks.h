@@ -22,8 +22,8 @@ using BesideSum = std::shared_ptr<DeferredGradients>;
 void RunBeside(const BesideSum& beside);
 
 // Megatron-LM's f: returns x, which is whole on every rank; backward sums the gradient over the
-// ranks, and computes what is in `beside` meanwhile (null: nothing). REQUIRES: the gradient's memory
-// is used by nothing else, as that of a linear layer.
+// ranks, and computes what is in `beside` meanwhile (null: nothing). REQUIRES: the gradient's
+// memory is used by nothing else, as that of a linear layer.
 at::Tensor AllReduceBackward(const at::Tensor& x, Communicator& group,
                              const BesideSum& beside = nullptr);
 

@@ -78,8 +78,9 @@ TEST_CASE("a weight's gradient is computed beside the sum of the input's", "[mod
   CHECK(c.beside->empty());
 }
 
-TEST_CASE("rows are gathered again beside the input's gradient, and its sum runs beside the weight's",
-          "[models][cpu]") {
+TEST_CASE(
+    "rows are gathered again beside the input's gradient, and its sum runs beside the weight's",
+    "[models][cpu]") {
   Case c;
   const at::Tensor all = ops::GatherRows(c.x, 6, c.group, c.beside);
   const auto kept = std::make_shared<ops::SharedInput>(c.x, 6, c.group);
