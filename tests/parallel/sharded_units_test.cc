@@ -80,7 +80,7 @@ TEST_CASE("copies of a layer's gradients are summed when its last sum is there, 
         const int64_t begin = model.flat().gradient_offset(i);
         const Range whole{begin, begin + model[i].numel()};
         for (const Shards::Run& run : model.flat().trained().RunsIn(whole, pair->rank()))
-          Require((model.flat().GradientOf(run) == 11 * (1 + 2 + 3 + 4)).all().item<bool>(),
+          Require(model.flat().GradientOf(run).eq(11 * (1 + 2 + 3 + 4)).all().item<bool>(),
                   "not the sum over all ranks, in step " + std::to_string(steps));
       }
     }
