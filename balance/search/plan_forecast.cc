@@ -186,13 +186,26 @@ StepPercentiles Percentiles(std::vector<double> steps, double error_band) {
   return {median - off, median, median + off};
 }
 
+// Each product once in forward, once for its input's gradient, and once for its weight's where that
+// is trained; attention, which has no weights, twice in backward.
+double HalfFlops(const HalfCost& half, const LayerLoad& load, bool has_backward, bool trained) {
+  const double attention = half.AttentionFlops(load);
+  double flops = has_backward ? 3 * attention : attention;
+  for (const Product& product : half.products) {
+    const int passes = 1 + (has_backward ? 1 : 0) + (trained && !product.frozen ? 1 : 0);
+    flops += passes * 2.0 * product.rows.At(load) * static_cast<double>(product.n * product.k);
+  }
+  return flops;
+}
+
 }  // namespace
 
 double ModelFlops(const CostModel& costs, const LayerLoad& load) {
   double flops = 0;
   for (int layer = 0; layer < costs.num_layers(); ++layer) {
-    const int passes = 1 + (costs.HasBackward(layer) ? 1 : 0) + (costs.Trainable(layer) ? 1 : 0);
-    flops += passes * costs.specs()[static_cast<size_t>(layer)].ForwardFlops(load);
+    const LayerSpec& spec = costs.specs()[static_cast<size_t>(layer)];
+    for (const HalfCost* half : {&spec.attention, &spec.mlp})
+      flops += HalfFlops(*half, load, costs.HasBackward(layer), costs.Trainable(layer));
   }
   return flops;
 }

@@ -103,5 +103,32 @@ TEST_CASE("rates follow from the step", "[plan_forecast][cpu]") {
   CHECK(ForecastPlan(request, plan).step_s.p50 < forecast.step_s.p50);
 }
 
+TEST_CASE("model FLOPs are those of what is trained", "[plan_forecast][cpu]") {
+  const PlanRequest request = Request(1);
+  const LayerLoad& load = request.workload.worst;
+  const auto flops = [&](const ModelConfig& model, const std::vector<std::string>& frozen) {
+    CostModel::Options options;
+    options.frozen = frozen;
+    return ModelFlops(CostModel(model, request.cluster, options), load);
+  };
+  double forward = 0, encoder = 0;
+  for (const LayerSpec& layer : LayerSpecs(request.model)) {
+    forward += layer.ForwardFlops(load);
+    if (layer.component != Component::kLanguageModel) encoder += layer.ForwardFlops(load);
+  }
+  CHECK(flops(request.model, {}) == Approx(3 * forward));
+  // No gradient of a frozen encoder is computed.
+  CHECK(flops(request.model, {"vision", "projector"}) == Approx(3 * forward - 2 * encoder));
+  // Through a frozen language model gradients flow, in attention as always.
+  const double through = flops(request.model, {"llm"});
+  CHECK(through > 3 * encoder + 2 * (forward - encoder));
+  CHECK(through < 3 * forward);
+  // Adapters have a few weights; those under them have no gradients.
+  ModelConfig adapted = request.model;
+  adapted.lora.targets = {"all-linear"};
+  CHECK(flops(adapted, {}) > 2 * forward);
+  CHECK(flops(adapted, {}) < 2.4 * forward);
+}
+
 }  // namespace
 }  // namespace equipoise
