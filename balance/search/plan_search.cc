@@ -207,6 +207,7 @@ class Search {
         shape.schedule = plan.schedule;
         shape.sharded = plan.sharded;
         shape.zero_ranks = plan.zero_ranks;
+        shape.offloaded = plan.offloaded;
         shape.sequence = plan.sequence;
       }
     }

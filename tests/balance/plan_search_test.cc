@@ -380,6 +380,23 @@ TEST_CASE("a card that cannot hold what is trained has it in host memory", "[pla
   CHECK(all.step_s > gradients.step_s);
 }
 
+TEST_CASE("every shape has in host memory what is asked for", "[plan_search][cpu]") {
+  PlanRequest request = Request("internvl2-8b", 1, 16);
+  request.pins.tensor = 4;
+  request.pins.encoder.placement = EncoderPlacement::kOptimus;
+  request.pins.offloaded = ShardedState::kOptimizer;
+  const PlanSearchResult result = SearchPlans(request);
+  REQUIRE(!result.plans.empty());
+  int with_lanes = 0;
+  const auto check = [&](const Plan& plan) {
+    CHECK(plan.offloaded == ShardedState::kOptimizer);
+    with_lanes += plan.encoder_lanes() > 1 ? 1 : 0;
+  };
+  for (const ScoredPlan& each : result.plans) check(each.plan);
+  for (const RejectedPlan& each : result.rejected) check(each.plan);
+  CHECK(with_lanes > 0);
+}
+
 TEST_CASE("activations lie in host memory where that costs less than to compute them again",
           "[plan_search][cpu]") {
   PlanRequest request = Request("internvl2-26b", 2, 32);
