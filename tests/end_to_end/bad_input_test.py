@@ -116,9 +116,9 @@ def settings(cases, config):
         cases.refused("communication between GPUs without GPUs",
                       tiny_case.command(config, 1, parallel__nccl="libnccl.so.2"), 2,
                       "parallel.nccl", "CPUs")
-    cases.refused("gradients that are to be offloaded",
-                  tiny_case.command(config, 2, train__offload="[optimizer, gradients]"), 2,
-                  "train.offload", "gradients", "use [optimizer, activations]")
+    cases.refused("parameters that are to be offloaded without their gradients",
+                  tiny_case.command(config, 2, train__offload="[optimizer, parameters]"), 2,
+                  "train.offload", "parameters", "add gradients")
     cases.refused("global batch that does not divide",
                   tiny_case.command(config, 2, train__global_batch=7), 2, "train.global_batch", "7")
     cases.refused("more data ranks than processes",
