@@ -17,6 +17,7 @@
 #include "configs/base/json.h"
 #include "models/families/presets.h"
 #include "models/stages/model.h"
+#include "models/stages/stage_layout.h"
 #include "models/weights/safetensors.h"
 #include "models/weights/weights.h"
 #include "parallel/comm/communicator.h"
@@ -109,7 +110,8 @@ int64_t ForecastBytes(const ModelConfig& config, const Mesh& mesh, const Modules
   options.style.without_masters = !mesh.masters;
   const CostModel costs(config, MakeCluster({}), options);
   const Plan plan = PlanOf(config, mesh);
-  Schedule none;
+  Schedule none;  // of its ops
+  none.graph = StageLayout(config, plan, freeze).graph();
   none.ranks.resize(static_cast<size_t>(mesh.pipeline));
   int64_t bytes = 0;
   for (int rank = 0; rank < mesh.pipeline; ++rank) {
