@@ -251,13 +251,17 @@ TEST_CASE("limits that do not fit are lowered to the largest that do", "[plan_ru
   CHECK(given.best().peak_bytes() == report.best().peak_bytes());
 }
 
-TEST_CASE("rows that fit no other plan are shared out over context ranks", "[plan_run][cpu]") {
-  const ScratchFolder folder;
+// 16 samples of so many tokens.
+void WriteLongRows(const std::string& path, int64_t tokens) {
   std::string lines;
   for (int i = 0; i < 16; ++i)
-    lines += R"({"vit_num":2,"token_num":300000})"
-             "\n";
-  WriteText(folder.Path("long.jsonl"), lines);
+    lines += "{\"vit_num\":2,\"token_num\":" + std::to_string(tokens) + "}\n";
+  WriteText(path, lines);
+}
+
+TEST_CASE("rows that fit no other plan are shared out over context ranks", "[plan_run][cpu]") {
+  const ScratchFolder folder;
+  WriteLongRows(folder.Path("long.jsonl"), 300000);
   std::vector<std::string> set = {"data.costs=" + folder.Path("long.jsonl"),
                                   "data.max_tokens=400000", "balance.tokens=400000",
                                   "train.global_batch=8", "cluster.nodes=2"};
@@ -272,11 +276,7 @@ TEST_CASE("rows that fit no other plan are shared out over context ranks", "[pla
 
 TEST_CASE("ranks without a pack of their own may share out the rows of one", "[plan_run][cpu]") {
   const ScratchFolder folder;
-  std::string lines;
-  for (int i = 0; i < 16; ++i)
-    lines += R"({"vit_num":2,"token_num":60000})"
-             "\n";
-  WriteText(folder.Path("long.jsonl"), lines);
+  WriteLongRows(folder.Path("long.jsonl"), 60000);
   const auto plan = [&](int batch, const std::vector<std::string>& more) {
     std::vector<std::string> set = {
         "data.costs=" + folder.Path("long.jsonl"), "data.max_tokens=64000", "balance.tokens=64000",

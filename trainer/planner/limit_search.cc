@@ -182,13 +182,13 @@ class LimitSearch {
   const MeshChoice meshes_;
 };
 
-// Calls `search` for each number of context ranks from 2 on that a run may have, until it has found
-// something.
+// Calls `search` for each number of context ranks from 2 to `most` that a run may have, until it
+// has found something.
 std::optional<FittedRun> WithContext(
-    const SampleCosts& costs, RunConfig config, PlanRequest request, MeshChoice meshes,
+    const SampleCosts& costs, RunConfig config, PlanRequest request, MeshChoice meshes, int most,
     const std::function<std::optional<FittedRun>(const LimitSearch&)>& search) {
   if (config.parallel.encoder == "auto") config.parallel.encoder = "inline";
-  for (int context = 2; context <= request.ranks; ++context) {
+  for (int context = 2; context <= most; ++context) {
     if (request.ranks % context != 0) continue;
     config.parallel.context = request.style.context = context;
     try {
@@ -210,24 +210,26 @@ FittedRun FitRun(const SampleCosts& costs, const RunConfig& config, const Planne
                  const PlanRequest& request, MeshChoice meshes) {
   FittedRun best = LimitSearch(costs, config, request, meshes).Fastest(first);
   if (config.parallel.context) return best;
-  const auto with_context = [&](const auto& search) {
-    return WithContext(costs, config, request, meshes, search);
+  const auto with_context = [&](int most, const auto& search) {
+    return WithContext(costs, config, request, meshes, most, search);
   };
   if (!best.fits()) {
     const auto fits = [&](const LimitSearch& search) -> std::optional<FittedRun> {
       FittedRun run = search.Fastest(first);
       return run.fits() ? std::optional(std::move(run)) : std::nullopt;
     };
-    if (auto run = with_context(fits)) return std::move(*run);
+    if (auto run = with_context(request.ranks, fits)) return std::move(*run);
     return best;
   }
-  // Ranks that have no pack of their own may have a part of one.
+  // Ranks that have no pack of their own may have a part of one. Exchanges in every layer are for
+  // the links of a node, and each number more is a search more.
   if (best.planned.workload.global_batch() >= request.ranks || FewestAxesFirst(config, meshes))
     return best;
-  (void)with_context([&](const LimitSearch& search) -> std::optional<FittedRun> {
-    if (auto run = search.Faster(best)) best = std::move(*run);
-    return std::nullopt;
-  });
+  (void)with_context(std::min(request.ranks, request.cluster.devices_per_node),
+                     [&](const LimitSearch& search) -> std::optional<FittedRun> {
+                       if (auto run = search.Faster(best)) best = std::move(*run);
+                       return std::nullopt;
+                     });
   return best;
 }
 

@@ -32,8 +32,8 @@ struct FittedRun {
 // too, with train.global_batch scaled inversely so that a step keeps its samples, and taken where
 // throughput in tokens per second is clearly higher. Where still none fits and parallel.context is
 // absent, as few context ranks as possible share out the rows; where one does, but a step has fewer
-// packs than there are ranks, those with the shortest steps, if these are clearly shorter. `first`:
-// the workload with the configuration's own limits.
+// packs than there are ranks, those within a node with the shortest steps, if clearly shorter.
+// `first`: the workload with the configuration's own limits.
 FittedRun FitRun(const SampleCosts& costs, const RunConfig& config, const PlannedRun& first,
                  const PlanRequest& request, MeshChoice meshes);
 
