@@ -135,8 +135,9 @@ class CostModel {
   // products.
   double SumSeconds(const std::vector<TensorAllReduce>& sums, const std::vector<PerRow>& exchanges,
                     const LayerLoad& load, int tensor, double products_s) const;
-  // `row_shares`: ranks that share out the rows between products, or that are kept.
+  // Seconds that copies of so many bytes to host memory and back take longer than the passes.
   double CopiesBeyond(const LayerTimes& times, int64_t bytes) const;
+  // `row_shares`: ranks that share out the rows between products, or that are kept.
   Halves HalvesOf(const LayerSpec& work, const LayerLoad& load, int row_shares) const;
   void AddSums(const Group& group, const HalfCost& half, const HalfTimes& alone,
                const LayerLoad& load, LayerTimes* times) const;

@@ -20,7 +20,7 @@ struct MemoryForecast {
   int64_t temporary = 0;      // of the layer that runs: recomputed activations, logits, gradients
   int64_t communication = 0;  // buffers of transfers between stages
   int64_t reserve = 0;        // devices: fragmentation and context
-  // Not of the device: of the host, where the optimizer's state, or activations are offloaded.
+  // Not of the device: of the host, where state (Plan::offloaded) or activations lie there.
   int64_t host = 0;
 
   int64_t total() const {
