@@ -104,6 +104,8 @@ Cluster WithMeasuredLinks(Cluster cluster, const Profile& profile) {
     cluster.intra_ring = profile.all_reduce;
     cluster.intra_ring.latency_s /= 2;  // two ranks: two steps
   }
+  if (profile.host_link_bytes_per_s > 0)
+    cluster.host.link_bytes_per_s = profile.host_link_bytes_per_s;
   return cluster;
 }
 

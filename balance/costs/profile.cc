@@ -111,6 +111,17 @@ LinkModel MeanLink(const std::vector<Profile>& profiles, LinkModel Profile::*lin
   return count > 0 ? LinkModel{latency_s / count, count / s_per_byte} : LinkModel();
 }
 
+// Of those that have it.
+double MeanRate(const std::vector<Profile>& profiles, double Profile::*rate) {
+  double count = 0, s_per_byte = 0;
+  for (const Profile& profile : profiles) {
+    if (profile.*rate <= 0) continue;
+    ++count;
+    s_per_byte += 1 / profile.*rate;
+  }
+  return count > 0 ? count / s_per_byte : 0;
+}
+
 }  // namespace
 
 Profile MeanProfile(const std::vector<Profile>& profiles) {
@@ -131,6 +142,7 @@ Profile MeanProfile(const std::vector<Profile>& profiles) {
       average([](const Profile& p) { return p.optimizer_s_per_parameter; });
   mean.point_to_point = MeanLink(profiles, &Profile::point_to_point);
   mean.all_reduce = MeanLink(profiles, &Profile::all_reduce);
+  mean.host_link_bytes_per_s = MeanRate(profiles, &Profile::host_link_bytes_per_s);
   return mean;
 }
 
@@ -155,6 +167,8 @@ Profile ParseProfile(const Json& json, const std::string& source) {
   profile.optimizer_s_per_parameter = Positive(json, "optimizer_s_per_parameter", source);
   profile.point_to_point = ReadLink(json, "point_to_point", source);
   profile.all_reduce = ReadLink(json, "all_reduce", source);
+  if (json.contains("host_link_bytes_per_s"))
+    profile.host_link_bytes_per_s = Positive(json, "host_link_bytes_per_s", source);
   const Json& layers = Part(json, "layers", /*list=*/true, source);
   for (size_t i = 0; i < layers.size(); ++i) {
     profile.layers.push_back(ReadLayer(layers[i], fmt::format("{}: layers.{}", source, i)));
@@ -173,6 +187,7 @@ Json ToJson(const Profile& profile) {
                {"optimizer_s_per_parameter", profile.optimizer_s_per_parameter},
                {"point_to_point", LinkJson(profile.point_to_point)},
                {"all_reduce", LinkJson(profile.all_reduce)},
+               {"host_link_bytes_per_s", profile.host_link_bytes_per_s},
                {"layers", Json::array()}};
   for (const LayerMeasurement& layer : profile.layers) json["layers"].push_back(LayerJson(layer));
   return json;

@@ -33,6 +33,9 @@ struct Profile {
   double optimizer_s_per_parameter = 0;  // 0: not measured
   // Links for n bytes between two ranks: one way, and summed on both. Zeros: not measured.
   LinkModel point_to_point, all_reduce;
+  // Of a GPU to pinned memory of the host or back, the slower way, while all of the ranks' GPUs
+  // copy; 0: not measured.
+  double host_link_bytes_per_s = 0;
 };
 
 // The profile with the mean times of several that were measured in the same way; all else is from

@@ -159,7 +159,10 @@ TEST_CASE("a profile's links take the place of the preset's inside a node", "[ba
   CHECK(WithMeasuredLinks(preset, profile).intra.bytes_per_s == preset.intra.bytes_per_s);
   profile.point_to_point = {1e-4, 2e9};
   profile.all_reduce = {4e-4, 1e9};
+  CHECK(WithMeasuredLinks(preset, profile).host.link_bytes_per_s == preset.host.link_bytes_per_s);
+  profile.host_link_bytes_per_s = 3e10;
   const Cluster measured = WithMeasuredLinks(preset, profile);
+  CHECK(measured.host.link_bytes_per_s == 3e10);
   CHECK(measured.intra.latency_s == 1e-4);
   CHECK(measured.inter.latency_s == preset.inter.latency_s);
   Cluster free = preset;

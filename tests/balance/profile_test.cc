@@ -39,6 +39,7 @@ Profile QuickstartProfile() {
   profile.optimizer_s_per_parameter = 2e-9;
   profile.point_to_point = {1e-5, 1e9};
   profile.all_reduce = {2e-5, 5e8};
+  profile.host_link_bytes_per_s = 2.5e10;
   const std::vector<LayerSpec> specs = LayerSpecs(model);
   for (size_t i = 0; i < specs.size(); ++i) {
     if (i > 0 && specs[i].kind == specs[i - 1].kind) continue;
@@ -73,6 +74,7 @@ TEST_CASE("a profile is read as it was written", "[balance][cpu]") {
   CHECK(read.optimizer_s_per_parameter == profile.optimizer_s_per_parameter);
   CHECK(read.point_to_point.latency_s == profile.point_to_point.latency_s);
   CHECK(read.all_reduce.bytes_per_s == profile.all_reduce.bytes_per_s);
+  CHECK(read.host_link_bytes_per_s == profile.host_link_bytes_per_s);
   REQUIRE(read.layers.size() == profile.layers.size());
   const LayerMeasurement &a = read.layers[1], &b = profile.layers[1];
   CHECK(a.layer_kind == b.layer_kind);
@@ -90,7 +92,9 @@ TEST_CASE("profiles are averaged time by time, links by the time of a byte", "[b
   other.optimizer_s_per_parameter = 4e-9;
   other.point_to_point = {3e-5, 3e9};
   other.layers[1].kept_bytes = {9, 9, 9, 9};  // memory is the first one's
+  other.host_link_bytes_per_s = 1e10;
   without_links.point_to_point = {};
+  without_links.host_link_bytes_per_s = 0;
   const Profile mean = MeanProfile({one, other, without_links});
   CHECK(mean.layers[2].backward_s == Approx(5.0 / 3 * one.layers[2].backward_s));
   CHECK(mean.layers[0].forward_s == Approx(one.layers[0].forward_s));
@@ -98,6 +102,7 @@ TEST_CASE("profiles are averaged time by time, links by the time of a byte", "[b
   CHECK(mean.optimizer_s_per_parameter == Approx(8e-9 / 3));
   CHECK(mean.point_to_point.latency_s == Approx(2e-5));
   CHECK(mean.point_to_point.bytes_per_s == Approx(2 / (1e-9 + 1e-9 / 3)));
+  CHECK(mean.host_link_bytes_per_s == Approx(2 / (1 / 2.5e10 + 1e-10)));
   CHECK(mean.device == one.device);
 }
 

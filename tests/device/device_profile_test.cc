@@ -58,6 +58,8 @@ TEST_CASE("a profile of GPUs has what one of CPUs has", "[device]") {
   CHECK(gpu.optimizer_s_per_parameter > 0);
   CHECK(gpu.point_to_point.bytes_per_s > 0);
   CHECK(gpu.all_reduce.bytes_per_s > 0);
+  CHECK(gpu.host_link_bytes_per_s > 0);
+  CHECK(cpu.host_link_bytes_per_s == 0);
 }
 
 TEST_CASE("memory of a layer on a GPU is its tensors' there", "[device]") {

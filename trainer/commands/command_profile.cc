@@ -59,6 +59,8 @@ void PrintOptimizerAndLinks(const Profile& profile) {
   };
   link("point to point", profile.point_to_point);
   link("all-reduce of two ranks", profile.all_reduce);
+  if (profile.host_link_bytes_per_s > 0)
+    std::printf("a GPU to host memory or back %.2f GB/s\n", 1e-9 * profile.host_link_bytes_per_s);
 }
 
 // Checked before measurements that take minutes.

@@ -10,6 +10,8 @@
 #include "models/families/families.h"
 #include "models/spec/tensor_parallel.h"
 #include "parallel/comm/gather_text.h"
+#include "parallel/device.h"
+#include "parallel/host_copies.h"
 #include "trainer/device/compute_device.h"
 #include "trainer/device/compute_dtype.h"
 
@@ -20,6 +22,7 @@ constexpr int kGridPoints = 4;                              // sizes measured pe
 constexpr int64_t kPackedSegments = 4;                      // segments of a packed row
 constexpr int64_t kSmallBytes = 64, kLargeBytes = 8 << 20;  // messages that are timed
 constexpr int kTransfers = 20;                              // repetitions of a message
+constexpr int64_t kHostBytes = 64 << 20;                    // of a copy to the host, and back
 
 // The largest size, its half, its quarter, ..., at most kGridPoints of them and none below 1.
 std::vector<int64_t> Halves(int64_t largest) {
@@ -81,6 +84,22 @@ void MeasureLinks(Communicator& world, at::Device device, Profile& profile) {
   Barrier(world);
 }
 
+// The slower way, as its user has both at once; all ranks copy at the same time, as their GPUs may
+// share a path to the host.
+void MeasureHostLink(Communicator& world, at::Device device, Profile& profile) {
+  if (device.is_cpu()) return;
+  const at::Tensor there = at::zeros({kHostBytes}, at::TensorOptions(device).dtype(at::kByte));
+  const at::Tensor here = PinnedMemory(kHostBytes, at::kByte);
+  const auto seconds = [&](const at::Tensor& from, at::Tensor to) {
+    return MedianSeconds(world, [&] {
+      to.copy_(from, /*non_blocking=*/true);
+      Synchronize(device);
+    });
+  };
+  const double slower_s = std::max(seconds(there, here), seconds(here, there));
+  profile.host_link_bytes_per_s = static_cast<double>(kHostBytes) / std::max(1e-9, slower_s);
+}
+
 // This rank's group for each degree of tensor parallelism, beginning with 1 (no group).
 struct TensorGroups {
   std::vector<std::unique_ptr<Communicator>> groups;
@@ -128,6 +147,7 @@ Profile MeasureSweep(const ModelConfig& config, const SweepRows& rows,
     }
   }
   MeasureLinks(world, options.device, profile);
+  MeasureHostLink(world, options.device, profile);
   return profile;
 }
 

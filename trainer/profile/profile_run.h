@@ -42,11 +42,12 @@ struct MeasureOptions {
 };
 
 // Measures the layer kinds of the model, whole and for each degree of tensor parallelism (with the
-// all-reduces, and the waiting for the slowest rank), the optimizer, and the link between ranks 0
-// and 1. As a machine's speed varies over time, every row is measured once per sweep; the mean is
-// taken, and not the minimum or median, because the time of a step is the sum of its passes.
-// Collective: all ranks compute at the same time, as in a run, and return the same profile, the
-// mean over ranks; memory is that of rank 0. `progress` is called before each sweep; may be empty.
+// all-reduces, and the waiting for the slowest rank), the optimizer, the link between ranks 0 and
+// 1, and those of GPUs to host memory. As a machine's speed varies over time, every row is measured
+// once per sweep; the mean is taken, and not the minimum or median, because the time of a step is
+// the sum of its passes. Collective: all ranks compute at the same time, as in a run, and return
+// the same profile, the mean over ranks; memory is that of rank 0. `progress` is called before each
+// sweep; may be empty.
 Profile MeasureProfile(const ModelConfig& config, const ProfileGrid& grid,
                        const MeasureOptions& options, Communicator& world,
                        const std::function<void(int sweep)>& progress = {});
