@@ -10,6 +10,8 @@ import sys
 import tempfile
 import time
 
+FILE_LIMIT = 16 << 20  # a larger result may not come back from another machine
+
 
 class Failed(Exception):
     """A stage that did not do what it should; the text is for the table."""
@@ -181,6 +183,16 @@ class Machine:
         if check and process.returncode != 0:
             raise Failed(f"{name}: exit {process.returncode}: {last_line(text)}")
         return process.returncode, text
+
+    def profile(self, folder, name, config, sweeps, **settings):
+        """Measures layers into folder/profile-NAME.json; the rows of that file."""
+        out = folder / f"profile-{name}.json"
+        command = [self.program("equipoise"), "profile", f"configs/{config}.yaml", "--out", out,
+                   "--sweeps", sweeps, "--set", f"train.device={self.device}"]
+        for key, value in settings.items():
+            command += ["--set", f"{key.replace('__', '.')}={value}"]
+        self.run(f"profile-{name}", command)
+        return json.loads(out.read_text(encoding="utf-8"))["layers"]
 
     def train(self, name, config, ranks=1, until=None, keep=False, **settings):
         """Trains with settings (__ for the dots); rows of metrics by step, and the output.

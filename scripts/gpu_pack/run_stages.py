@@ -9,10 +9,9 @@ import tarfile
 import time
 
 import stages
-from machine import Failed, Machine, Skipped, adopt_orphans
+from machine import FILE_LIMIT, Failed, Machine, Skipped, adopt_orphans
 
-FILE_LIMIT = 16 << 20  # a larger result may not come back from another machine
-RESERVE_S = 10         # for the report
+RESERVE_S = 10  # for the report
 LIMIT_S = {"cuda": 570, "cpu": 7200}
 
 

@@ -5,16 +5,12 @@ import os
 import platform
 import re
 import shutil
-import statistics
 import subprocess
 from typing import Callable
 
+import speed_stages
 from machine import Failed, Machine, Skipped, is_lines, last_line
-
-# How far losses may be from those of another device or mesh, relative: the first one, before any
-# step, and all of them. AdamW's first steps go by the sign of a gradient, so that rounding spreads:
-# 30 steps of the quickstart in bf16 are 2e-5 and 2e-3 from those in fp32.
-BOUNDS = {"fp32": (1e-5, 5e-3), "bf16": (2e-3, 2e-2)}
+from notes import answer, compare, finish, losses_of, markdown
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,48 +20,7 @@ class Stage:
     work: Callable[[Machine, dict], str]
 
 
-def markdown(head, rows):
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    return "\n".join(lines + ["| " + " | ".join(map(str, row)) + " |" for row in rows])
-
-
-def losses_of(rows):
-    return [rows[step]["loss"] for step in sorted(rows)]
-
-
-def apart(losses, expected):
-    """The largest relative differences: of the first loss, of all."""
-    pairs = list(zip(losses, expected))
-    every = [abs(a - b) / max(abs(b), 1e-12) for a, b in pairs]
-    return every[0], max(every)
-
-
-def compare(name, losses, expected, precision, wrong):
-    """Words for the note; what is outside the bounds is added to `wrong`."""
-    if len(losses) != len(expected):
-        wrong.append(f"{name}: {len(losses)} steps, not {len(expected)}")
-        return f"{name}: {len(losses)} steps"
-    first, largest = apart(losses, expected)
-    if not (first <= BOUNDS[precision][0] and largest <= BOUNDS[precision][1]):
-        wrong.append(f"{name}: losses are off by {first:.1e} and {largest:.1e}")
-    return f"{name}: {first:.1e}, {largest:.1e}"
-
-
-def finish(notes, wrong):
-    if wrong:
-        raise Failed("; ".join(wrong) + (f" ({'; '.join(notes)})" if notes else ""))
-    return "; ".join(notes)
-
-
 # -- what is there
-
-def answer(*command):
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
-        return (done.stdout + done.stderr).strip()
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return f"{command[0]}: {error}"
-
 
 def machine_facts(machine, found):
     facts = {"kernel": " ".join(platform.uname()[:3]), "glibc": platform.libc_ver()[1],
@@ -101,17 +56,6 @@ def machine_facts(machine, found):
 
 # -- does it compute
 
-def profile(machine, name, config, sweeps, **settings):
-    """Measures layers; the rows of the file."""
-    out = machine.results / f"profile-{name}.json"
-    command = [machine.program("equipoise"), "profile", f"configs/{config}.yaml", "--out", out,
-               "--sweeps", sweeps, "--set", f"train.device={machine.device}"]
-    for key, value in settings.items():
-        command += ["--set", f"{key.replace('__', '.')}={value}"]
-    machine.run(f"profile-{name}", command)
-    return json.loads(out.read_text(encoding="utf-8"))["layers"]
-
-
 def say_why(machine, precision):
     """After a failure on a GPU: once more with each launch waited for, and under the sanitizer."""
     command = [machine.program("equipoise.bin"), "profile", "configs/quickstart.yaml", "--sweeps",
@@ -129,8 +73,8 @@ def profile_small(machine, _):
     notes = []
     for precision in ("fp32", "bf16"):
         try:
-            layers = profile(machine, f"small-{precision}", "quickstart", 1,
-                             train__precision=precision)
+            layers = machine.profile(machine.logs, f"small-{precision}", "quickstart", 1,
+                                     train__precision=precision)
         except Failed as failure:
             if machine.on_gpu:
                 machine.end += 60
@@ -144,12 +88,19 @@ def profile_small(machine, _):
 
 
 def catch_test(machine, name):
-    """Runs a test program; its output. One that ran no case for want of a GPU is skipped."""
+    """Runs a test program; its output."""
     code, text = machine.run(name, [machine.program(name)], check=False, OMP_NUM_THREADS="1")
     if code != 0:
         wrong = [line.strip() for line in text.splitlines() if "FAILED" in line or "error" in line]
         raise Failed(f"exit {code}: " + "; ".join(wrong[:4] or [last_line(text)]))
     return text
+
+
+def require_gpu_cases(machine, text):
+    """On a GPU no case of a test program may be skipped."""
+    skipped = re.findall(r"skipped: ([^\n]*)", text)
+    if skipped and machine.on_gpu:
+        raise Failed("skipped: " + "; ".join(line[:300] for line in skipped))
 
 
 def parity_test(machine, found):
@@ -162,7 +113,8 @@ def parity_test(machine, found):
         if cells:
             head = ["cell", "loss", "gradients", "move", "all", "bits"]
             found["sections"].append(("Cells on the GPU beside the CPU", markdown(head, cells)))
-    if "skipped:" in text:
+    require_gpu_cases(machine, text)
+    if not machine.on_gpu:
         raise Skipped("no GPU")
     return f"{len(cells)} cells as on the CPU"
 
@@ -179,8 +131,7 @@ def ops_test(machine, found):
             head = ["kernels", "operation", "precision", "result", "gradients"]
             found["sections"].append(("Operations beside fp64, relative errors",
                                       markdown(head, rows)))
-    if machine.on_gpu and "skipped:" in text:
-        raise Skipped("no GPU")
+    require_gpu_cases(machine, text)
     worst = {p: max(max(float(r[3]), float(r[4])) for r in rows if r[2] == p)
              for p in ("fp32", "bf16")}
     where = "real shapes" if machine.on_gpu else "small shapes on the CPU; real ones need a GPU"
@@ -288,156 +239,10 @@ def ranks(machine, found):
 
 def nccl_test(machine, _):
     text = catch_test(machine, "nccl_library_test")
-    skipped = re.findall(r"skipped: ([^\n]*)", text)
-    if skipped and machine.on_gpu:
-        raise Failed("; ".join(skipped))
+    require_gpu_cases(machine, text)
+    skipped = "skipped: " in text
     return "the tables are filled" + ("; skipped: no GPU for a world of one" if skipped else
                                       ", a world of one rank")
-
-
-# -- how fast it is
-
-def bench_ops(machine, found):
-    if not machine.python_has_torch:
-        raise Skipped("this python3 has no torch")
-    out = machine.results / "bench_ops.json"
-    short = [] if machine.on_gpu else ["--short"]
-    machine.run("bench_ops", machine.tool("bench_ops.py", "--device", machine.device, "--out", out,
-                                          *short))
-    rows = json.loads(out.read_text(encoding="utf-8"))
-    timed = [row for row in rows if row["us"] is not None]
-    if machine.on_gpu:
-        found["sections"].append(("Prices of kernels", markdown(
-            ["operation", "variant", "us", ""],
-            [[row["operation"], row["variant"], "-" if row["us"] is None else f"{row['us']:.1f}",
-              row["note"].replace("|", "/")] for row in rows])))
-    return f"{len(timed)} of {len(rows)} kernels timed"
-
-
-def shape_settings(machine):
-    """On a CPU the quickstart's small model takes the place of the 2B one."""
-    if machine.on_gpu:
-        threads = max(1, min(12, (os.cpu_count() or 1) - 2))
-        return {"train__precision": "bf16", "data__threads": threads}
-    return {"model__hf": "models/quickstart", "data__max_tokens": 640, "train__global_batch": 1}
-
-
-def shape(machine, found):
-    steps = machine.numbers["shape_steps"]
-    rows, text = machine.train("shape", "shape", run__trace_steps=min(3, steps),
-                               until=lambda folder: is_lines(folder / "metrics.jsonl", steps),
-                               **shape_settings(machine))
-    # The first two bring up kernels and the allocator.
-    timed = [rows[step] for step in sorted(rows)][2 if len(rows) > 3 else 0:]
-    if not timed:
-        raise Failed("no steps: " + last_line(text))
-    seconds = statistics.median(row["step_s"] for row in timed)
-    result = {"step_s": seconds,
-              "tokens_per_s": sum(r["tokens"] for r in timed) / sum(r["step_s"] for r in timed)}
-    for key in ("mfu", "mem_peak_bytes", "predicted_step_s", "data_wait_s"):
-        values = [row[key] for row in timed if row.get(key) is not None]
-        if values:
-            result[key] = statistics.median(values)
-    found["shape"] = result
-    memory = [line.strip() for line in text.splitlines() if "probe:" in line or "planned" in line]
-    found["sections"].append(("InternVL2-2B's shape" if machine.on_gpu else "A small shape",
-                              "\n".join(["- " + line for line in memory]
-                                        + [f"- {k}: {v:.6g}" for k, v in result.items()])))
-    more = f", MFU {result['mfu']:.1%}" if "mfu" in result else ""
-    return f"{seconds:.3f} s a step, {result['tokens_per_s']:.0f} tokens/s{more}"
-
-
-def timed_shape(machine, name, steps, **settings):
-    """Steps of the shape's configuration; the median seconds and peak of those behind the first."""
-    rows, text = machine.train(name, "shape", run__trace_steps=0,
-                               until=lambda folder: is_lines(folder / "metrics.jsonl", steps),
-                               **{**shape_settings(machine), **settings})
-    timed = [rows[step] for step in sorted(rows)][1 if len(rows) > 1 else 0:]
-    if not timed:
-        raise Failed("no steps: " + last_line(text))
-    return (statistics.median(row["step_s"] for row in timed),
-            max(row.get("mem_peak_bytes", 0) for row in timed))
-
-
-def choices(machine, found):
-    """The same steps with each choice that only a GPU can settle."""
-    steps = max(2, machine.numbers["shape_steps"] // 2)
-    kinds = {"own kernels, flash attention": {},
-             "train.kernels: aten": {"train__kernels": "aten"},
-             "train.attention: cudnn_tiles": {"train__attention": "cudnn_tiles"},
-             "train.attention: cudnn": {"train__attention": "cudnn"}}
-    times, notes, wrong = {}, [], []
-    for name, settings in kinds.items():
-        try:
-            times[name] = timed_shape(machine, "choice-" + re.sub(r"\W+", "-", name), steps,
-                                      **settings)[0]
-        except Failed as error:
-            wrong.append(f"{name}: {error}")
-            continue
-        base = times.get("own kernels, flash attention")
-        ratio = f", {times[name] / base:.3f} of the first" if base and len(times) > 1 else ""
-        notes.append(f"{name}: {times[name]:.3f} s{ratio}")
-    found["choices"] = times
-    found["sections"].append(("Choices, seconds a step",
-                              "\n".join("- " + note for note in notes + wrong)))
-    return finish(notes, wrong)
-
-
-def shape_8b(machine, found):
-    """InternVL2-8B's shape, whose state fills a GPU of 141 GB."""
-    settings = {"train__moments": "bf16"}
-    if machine.on_gpu:
-        memory = answer("nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits")
-        if not memory.split("\n")[0].strip().isdigit() or int(memory.split("\n")[0]) < 120_000:
-            raise Skipped(f"needs a GPU of 141 GB, not of {memory.splitlines()[:1]} MiB")
-        settings["model__hf"] = "models/internvl2-8b"
-    seconds, peak = timed_shape(machine, "shape-8b", 2, **settings)
-    found["shape_8b"] = {"step_s": seconds, "mem_peak_bytes": peak}
-    return f"{seconds:.3f} s a step, {peak / 2**30:.1f} GiB"
-
-
-def profile_shape(machine, found):
-    layers = profile(machine, "shape", "shape", machine.numbers["sweeps"],
-                     **shape_settings(machine))
-    file = machine.results / "profile-shape.json"
-    plans = {}
-    # The same step by the constants and by what was measured.
-    for name, more in (("constants", {}), ("profile", {"cluster__profile": file})):
-        out = machine.scratch / f"plan-{name}.json"
-        command = [machine.program("equipoise"), "plan", "configs/shape.yaml", "--ranks", 1,
-                   "--json", out]
-        settings = {"train__device": machine.device, "data__cache": machine.scratch / "cache",
-                    **shape_settings(machine), **more}
-        for key, value in settings.items():
-            command += ["--set", f"{key.replace('__', '.')}={value}"]
-        code, text = machine.run(f"plan-{name}", command, check=False)
-        plan = json.loads(out.read_text(encoding="utf-8")) if code == 0 else {}
-        step = plan.get("step_s", {})
-        plans[name] = (f"{step['p50']:.3f} s" if isinstance(step, dict) and "p50" in step
-                       else last_line(text))
-    found["predicted"] = plans
-    return (f"{len(layers)} measurements; a step predicted by constants: {plans['constants']}, by "
-            f"the profile: {plans['profile']}")
-
-
-def transformers(machine, found):
-    if not machine.python_has_torch:
-        raise Skipped("this python3 has no torch")
-    numbers = machine.numbers
-    model, size = "models/internvl2-2b", [
-        "--tokens", numbers["shape_tokens"], "--rows", numbers["shape_rows"]]
-    if not machine.on_gpu:
-        model, size = "models/quickstart", ["--tokens", 640, "--rows", 1]
-    out = machine.scratch / "loop.json"
-    machine.run("transformers", machine.tool(
-        "transformers_loop.py", model, "data/shape.jsonl", "--images", "data/shape", "--device",
-        machine.device, "--tiles", numbers["tiles"], "--steps", numbers["loop_steps"], "--warmup",
-        2 if numbers["loop_steps"] > 3 else 1, "--out", out, *size))
-    result = json.loads(out.read_text(encoding="utf-8"))
-    found["transformers"] = result
-    ours = found.get("shape", {}).get("tokens_per_s")
-    ratio = f"; ours is {ours / result['tokens_per_s']:.2f} times as fast" if ours else ""
-    return f"{result['step_s']:.3f} s a step, {result['tokens_per_s']:.0f} tokens/s{ratio}"
 
 
 STAGES = [
@@ -448,10 +253,12 @@ STAGES = [
     Stage("quickstart", 90, quickstart),
     Stage("ranks", 70, ranks),
     Stage("nccl_library_test", 30, nccl_test),
-    Stage("bench_ops", 60, bench_ops),
-    Stage("shape", 130, shape),
-    Stage("profile_shape", 80, profile_shape),
-    Stage("transformers", 90, transformers),
-    Stage("choices", 100, choices),
-    Stage("shape_8b", 90, shape_8b),
+    Stage("bench_ops", 60, speed_stages.bench_ops),
+    Stage("shape", 130, speed_stages.shape),
+    Stage("kernels", 60, speed_stages.kernels),
+    Stage("profile_shape", 80, speed_stages.profile_shape),
+    Stage("transformers", 90, speed_stages.transformers),
+    Stage("choices", 100, speed_stages.choices),
+    Stage("shape_8b", 90, speed_stages.shape_8b),
+    Stage("methods", 240, speed_stages.methods),
 ]

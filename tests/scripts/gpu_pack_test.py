@@ -101,6 +101,7 @@ def every_stage_passes_but_the_gpus():
     assert skipped == OF_GPUS | OF_TORCH and stages["gpu_parity_test"][2] == "no GPU", stages
     assert "killed and resumed: same bits" in stages["quickstart"][2], stages
     assert all(name in stages["ranks"][2] for name in ("data 2", "1f1b", "zb_v", "tensor 2"))
+    assert stages["methods"][2] == "3 ways measured", stages
     files = list(out.iterdir())
     assert len(files) <= 8 and all(file.stat().st_size < 16 << 20 for file in files), files
     report = (out / "REPORT.md").read_text(encoding="utf-8")

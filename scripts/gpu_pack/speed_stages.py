@@ -1,0 +1,288 @@
+"""The stages that measure: kernels, steps of a real model's shape, ways to train it."""
+import gzip
+import json
+import os
+import re
+import shutil
+import statistics
+import time
+
+from machine import FILE_LIMIT, Failed, Skipped, is_lines, last_line
+from notes import answer, finish, losses_of, markdown
+
+KERNEL_LINES = 60  # of the table of kernels, in the report
+
+
+def bench_ops(machine, found):
+    if not machine.python_has_torch:
+        raise Skipped("this python3 has no torch")
+    out = machine.results / "bench_ops.json"
+    short = [] if machine.on_gpu else ["--short"]
+    machine.run("bench_ops", machine.tool("bench_ops.py", "--device", machine.device, "--out", out,
+                                          *short))
+    rows = json.loads(out.read_text(encoding="utf-8"))
+    timed = [row for row in rows if row["us"] is not None]
+    if machine.on_gpu:
+        found["sections"].append(("Prices of kernels", markdown(
+            ["operation", "variant", "us", ""],
+            [[row["operation"], row["variant"], "-" if row["us"] is None else f"{row['us']:.1f}",
+              row["note"].replace("|", "/")] for row in rows])))
+    return f"{len(timed)} of {len(rows)} kernels timed"
+
+
+def shape_settings(machine):
+    """On a CPU the quickstart's small model takes the place of the 2B one."""
+    if machine.on_gpu:
+        threads = max(1, min(12, (os.cpu_count() or 1) - 2))
+        return {"train__precision": "bf16", "data__threads": threads}
+    return {"model__hf": "models/quickstart", "data__max_tokens": 640, "train__global_batch": 1}
+
+
+def shape(machine, found):
+    steps = machine.numbers["shape_steps"]
+    rows, text = machine.train("shape", "shape", run__trace_steps=min(3, steps),
+                               until=lambda folder: is_lines(folder / "metrics.jsonl", steps),
+                               **shape_settings(machine))
+    # The first two bring up kernels and the allocator.
+    timed = [rows[step] for step in sorted(rows)][2 if len(rows) > 3 else 0:]
+    if not timed:
+        raise Failed("no steps: " + last_line(text))
+    seconds = statistics.median(row["step_s"] for row in timed)
+    result = {"step_s": seconds,
+              "tokens_per_s": sum(r["tokens"] for r in timed) / sum(r["step_s"] for r in timed)}
+    for key in ("mfu", "mem_peak_bytes", "predicted_step_s", "data_wait_s"):
+        values = [row[key] for row in timed if row.get(key) is not None]
+        if values:
+            result[key] = statistics.median(values)
+    found["shape"] = result
+    memory = [line.strip() for line in text.splitlines() if "probe:" in line or "planned" in line]
+    found["sections"].append(("InternVL2-2B's shape" if machine.on_gpu else "A small shape",
+                              "\n".join(["- " + line for line in memory]
+                                        + [f"- {k}: {v:.6g}" for k, v in result.items()])))
+    more = f", MFU {result['mfu']:.1%}" if "mfu" in result else ""
+    return f"{seconds:.3f} s a step, {result['tokens_per_s']:.0f} tokens/s{more}"
+
+
+def shape_steps(machine, name, steps, **settings):
+    """Steps of the shape's configuration: rows of metrics by step, and the output."""
+    rows, text = machine.train(name, "shape", run__trace_steps=0,
+                               until=lambda folder: is_lines(folder / "metrics.jsonl", steps),
+                               **{**shape_settings(machine), **settings})
+    if not rows:
+        raise Failed("no steps: " + last_line(text))
+    return rows, text
+
+
+def median_of(rows, key):
+    """Of the steps behind the first; absent: None."""
+    values = [rows[step].get(key) for step in sorted(rows)][1 if len(rows) > 1 else 0:]
+    values = [value for value in values if value is not None]
+    return statistics.median(values) if values else None
+
+
+def timed_shape(machine, name, steps, **settings):
+    """Median seconds of the steps behind the first, and the peak."""
+    rows, _ = shape_steps(machine, name, steps, **settings)
+    return (median_of(rows, "step_s"),
+            max(row.get("mem_peak_bytes") or 0 for row in rows.values()))
+
+
+def choices(machine, found):
+    """The same steps with each choice that only a GPU can settle."""
+    steps = max(2, machine.numbers["shape_steps"] // 2)
+    kinds = {"own kernels, flash attention": {},
+             "train.kernels: aten": {"train__kernels": "aten"},
+             # cudnn everywhere takes 99 ms where flash takes 1 ms for packed rows (bench_ops).
+             "train.attention: cudnn_tiles": {"train__attention": "cudnn_tiles"}}
+    times, notes, wrong = {}, [], []
+    for name, settings in kinds.items():
+        try:
+            times[name] = timed_shape(machine, "choice-" + re.sub(r"\W+", "-", name), steps,
+                                      **settings)[0]
+        except Failed as error:
+            wrong.append(f"{name}: {error}")
+            continue
+        base = times.get("own kernels, flash attention")
+        ratio = f", {times[name] / base:.3f} of the first" if base and len(times) > 1 else ""
+        notes.append(f"{name}: {times[name]:.3f} s{ratio}")
+    found["choices"] = times
+    found["sections"].append(("Choices, seconds a step",
+                              "\n".join("- " + note for note in notes + wrong)))
+    return finish(notes, wrong)
+
+
+def shape_8b(machine, found):
+    """InternVL2-8B's shape, whose state fills a GPU of 141 GB."""
+    settings = {"train__moments": "bf16"}
+    if machine.on_gpu:
+        memory = answer("nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits")
+        if not memory.split("\n")[0].strip().isdigit() or int(memory.split("\n")[0]) < 120_000:
+            raise Skipped(f"needs a GPU of 141 GB, not of {memory.splitlines()[:1]} MiB")
+        settings["model__hf"] = "models/internvl2-8b"
+    seconds, peak = timed_shape(machine, "shape-8b", 2, **settings)
+    found["shape_8b"] = {"step_s": seconds, "mem_peak_bytes": peak}
+    return f"{seconds:.3f} s a step, {peak / 2**30:.1f} GiB"
+
+
+def profile_shape(machine, found):
+    layers = machine.profile(machine.results, "shape", "shape", machine.numbers["sweeps"],
+                             **shape_settings(machine))
+    file = machine.results / "profile-shape.json"
+    plans = {}
+    # The same step by the constants and by what was measured.
+    for name, more in (("constants", {}), ("profile", {"cluster__profile": file})):
+        out = machine.scratch / f"plan-{name}.json"
+        command = [machine.program("equipoise"), "plan", "configs/shape.yaml", "--ranks", 1,
+                   "--json", out]
+        settings = {"train__device": machine.device, "data__cache": machine.scratch / "cache",
+                    **shape_settings(machine), **more}
+        for key, value in settings.items():
+            command += ["--set", f"{key.replace('__', '.')}={value}"]
+        code, text = machine.run(f"plan-{name}", command, check=False)
+        plan = json.loads(out.read_text(encoding="utf-8")) if code == 0 else {}
+        step = plan.get("step_s", {})
+        plans[name] = (f"{step['p50']:.3f} s" if isinstance(step, dict) and "p50" in step
+                       else last_line(text))
+    found["predicted"] = plans
+    return (f"{len(layers)} measurements; a step predicted by constants: {plans['constants']}, by "
+            f"the profile: {plans['profile']}")
+
+
+def transformers(machine, found):
+    if not machine.python_has_torch:
+        raise Skipped("this python3 has no torch")
+    numbers = machine.numbers
+    model, size = "models/internvl2-2b", [
+        "--tokens", numbers["shape_tokens"], "--rows", numbers["shape_rows"]]
+    if not machine.on_gpu:
+        model, size = "models/quickstart", ["--tokens", 640, "--rows", 1]
+    out = machine.scratch / "loop.json"
+    machine.run("transformers", machine.tool(
+        "transformers_loop.py", model, "data/shape.jsonl", "--images", "data/shape", "--device",
+        machine.device, "--tiles", numbers["tiles"], "--steps", numbers["loop_steps"], "--warmup",
+        2 if numbers["loop_steps"] > 3 else 1, "--out", out, *size))
+    result = json.loads(out.read_text(encoding="utf-8"))
+    found["transformers"] = result
+    ours = found.get("shape", {}).get("tokens_per_s")
+    ratio = f"; ours is {ours / result['tokens_per_s']:.2f} times as fast" if ours else ""
+    return f"{result['step_s']:.3f} s a step, {result['tokens_per_s']:.0f} tokens/s{ratio}"
+
+
+# -- operators and kernels
+
+def kernels(machine, found):
+    """CUDA kernels of a step by time, and their trace. The table is written behind the trace."""
+    steps = 5 if machine.on_gpu else machine.numbers["shape_steps"]
+    folder = machine.scratch / "kernels"
+
+    def is_time(_):
+        lines = folder / "metrics.jsonl"
+        return is_lines(lines, steps) and ((folder / "kernels.txt").exists()
+                                           or is_lines(lines, steps + 5))
+    try:
+        _, text = machine.train("kernels", "shape", until=is_time, keep=True, run__trace_steps=0,
+                                run__kernel_trace=1, **shape_settings(machine))
+        if not (folder / "kernels.txt").exists():
+            said = [line for line in text.splitlines() if "kernel_trace" in line
+                    and not line.startswith("$")]
+            raise Failed("no kernels.txt: " + last_line("\n".join(said) or text))
+        lines = (folder / "kernels.txt").read_text(encoding="utf-8").splitlines()
+        shutil.copy(folder / "kernels.txt", machine.logs / "kernels.txt")
+        traces = [path for path in (folder / "kernels.json", folder / "kernels.0.json")
+                  if path.exists()]
+        packed = "no trace"
+        if traces:
+            data = gzip.compress(traces[0].read_bytes())
+            packed = f"a trace of {len(data) / 2**20:.1f} MiB"
+            if len(data) < FILE_LIMIT:
+                (machine.results / "kernels.json.gz").write_bytes(data)
+            else:
+                packed += ", which is left behind"
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    found["sections"].append(("Kernels by time",
+                              "\n".join(["```", *lines[:KERNEL_LINES], "```"])))
+    return f"{len(lines)} lines, {packed}"
+
+
+# -- ways of training
+
+LORA = {"model__adapter__targets": "all-linear", "model__adapter__rank": 16}
+METHODS = {
+    "full": {},
+    "balance.recompute: full": {"balance__recompute": "full"},
+    "LoRA, rank 16, all-linear": LORA,
+    "train.moments: bf16": {"train__moments": "bf16"},
+    "train.moments: 8bit": {"train__moments": "8bit"},
+    "train.master: none": {"train__master": "none"},
+    "train.precision: fp16": {"train__precision": "fp16"},
+    "train.deterministic": {"train__deterministic": "true"},
+    "train.offload: [optimizer]": {"train__offload": "[optimizer]"},
+    "train.offload: [optimizer, gradients]": {"train__offload": "[optimizer,gradients]"},
+    "train.offload: [optimizer, gradients, parameters]": {
+        "train__offload": "[optimizer,gradients,parameters]"},
+    "train.offload: [activations], balance.recompute: offload": {
+        "train__offload": "[activations]", "balance__recompute": "offload"},
+    "QLoRA, nf4 base": {**LORA, "model__base": "nf4"},
+    "LoRA, int8 base": {**LORA, "model__base": "int8"},
+}
+METHOD_STEPS = 3
+METHOD_LIMIT_S = 80  # of one of them
+
+
+def method_row(machine, name, settings):
+    """What a way of training takes, measured and forecast."""
+    steps = METHOD_STEPS if machine.on_gpu else min(METHOD_STEPS, machine.numbers["shape_steps"])
+    word = re.sub(r"\W+", "-", name).strip("-")
+    rows, text = shape_steps(machine, f"method-{word}", steps, **settings)
+    rows = {step: rows[step] for step in sorted(rows)[:steps]}
+    losses = losses_of(rows)
+    peaks = [row["mem_peak_bytes"] for row in rows.values() if row.get("mem_peak_bytes")]
+    probe = re.search(r"probe: it takes [0-9.]+ MiB .*forecast ([0-9.]+) MiB", text)
+    return {"step_s": median_of(rows, "step_s"),
+            "peak_gib": max(peaks) / 2**30 if peaks else None,
+            "forecast_gib": float(probe[1]) / 1024 if probe else None,
+            "forecast_s": median_of(rows, "predicted_step_s"),
+            "first_loss": losses[0], "last_loss": losses[-1]}
+
+
+def methods_table(rows):
+    def shown(row, key, digits):
+        return "-" if row.get(key) is None else f"{row[key]:.{digits}f}"
+    keys = {"step_s": 3, "of_full": 3, "peak_gib": 2, "forecast_gib": 2, "forecast_s": 3,
+            "first_loss": 4, "last_loss": 4}
+    head = ["way", "step s", "of full", "peak GiB", "forecast GiB", "forecast s", "first loss",
+            "last loss", ""]
+    return markdown(head, [[row["way"], *(shown(row, key, digits) for key, digits in keys.items()),
+                            row.get("error", "").replace("|", "/")] for row in rows])
+
+
+def methods(machine, found):
+    """The same steps by each way of training, as many ways as there is time for."""
+    names = list(METHODS) if machine.on_gpu else list(METHODS)[:3]
+    end, quickest, full = machine.end, None, None
+    rows = found["methods"] = []
+    left = []
+    for name in names:
+        begin = time.monotonic()
+        if quickest and begin + quickest > end:
+            left.append(name)
+            continue
+        if machine.on_gpu:
+            machine.end = min(end, begin + METHOD_LIMIT_S)
+        row = {"way": name}
+        try:
+            row.update(method_row(machine, name, METHODS[name]))
+            seconds = time.monotonic() - begin
+            quickest = min(seconds, quickest or seconds)
+            full = full or (row["step_s"] if name == "full" else None)
+            row["of_full"] = row["step_s"] / full if full else None
+        except Failed as error:
+            row["error"] = str(error)
+        machine.end = end
+        rows.append(row)
+    found["methods_left_out"] = left
+    late = [f"left out for want of time: {', '.join(left)}"] if left else []
+    found["sections"].append(("Ways of training", "\n\n".join([methods_table(rows), *late])))
+    wrong = [f"{row['way']}: {row['error']}" for row in rows if "error" in row]
+    return finish([f"{len(rows) - len(wrong)} ways measured", *late], wrong)
