@@ -108,6 +108,7 @@ struct TrainSection {
   std::string kernels = "auto";
   std::string attention = "flash";
   std::string precision = "auto";
+  bool fp8 = false;
   LossScaleSection loss_scale;
   int64_t global_batch = 16;
   int64_t micro_batch = 4;
@@ -143,6 +144,10 @@ struct TrainSection {
     visit("precision", precision,
           "auto: bf16 where the device has bf16 matrix units, else fp32; fp16 scales the loss",
           OneOf(PrecisionSettings()));
+    visit(
+        "fp8", fp8,
+        "with bf16 on GPUs that have fp8 units: products of blocks' linear layers in fp8 (e4m3, a "
+        "scale for each row), but for weights' gradients");
     visit("loss_scale", loss_scale, "factor of the loss in fp16, so that gradients stay in range");
     visit("global_batch", global_batch, "packs per optimizer step, over all data ranks",
           Between(1, 10'000'000));
