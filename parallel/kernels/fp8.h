@@ -23,7 +23,7 @@ EQUIPOISE_DEVICE void Store(float x, Fp8& y) {
   uint32_t code = 0x7f;
   if (size < 0x3c800000) {  // below 2^-6: the sum with 2^14 has steps of 2^-9
     code = std::bit_cast<uint32_t>(std::bit_cast<float>(size) + 16384.0F) & 0xf;
-  } else if (size < 0x43e80000) {  // below 464, halfway to what would come next
+  } else if (size <= 0x43e80000) {  // up to 464, halfway to what would come next
     // 20 bits of mantissa are dropped, and the exponent counts from 7 instead of 127.
     code = ((size + 0x7ffff + ((size >> 20) & 1)) >> 20) - (120U << 3);
   }
