@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <functional>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -385,18 +386,35 @@ void CheckOptimizer(at::ScalarType dtype, at::ScalarType moments, at::Device dev
   CHECK(found_squares == squares);
 }
 
+struct Gpu {
+  std::optional<at::Device> device;
+  std::string why_not;
+};
+
+// This machine's GPU, opened by the first call. LibTorch keeps for ever what it finds when it is
+// first asked for CUDA, which at::manual_seed does too: so every case calls this before all else.
+const Gpu& OpenedGpu() {
+  static const Gpu gpu = [] {
+    Gpu found;
+    try {
+      found.device = OpenComputeDevice("cuda", MpiEnvironment());
+    } catch (const ConfigError& error) {
+      found.why_not = error.what();
+    }
+    return found;
+  }();
+  return gpu;
+}
+
 TEST_CASE("operations of small shapes on the CPU beside fp64", "[device]") {
+  OpenedGpu();
   CheckAll(kSmall, at::kCPU, "CPU");
 }
 
 TEST_CASE("operations of real shapes on a GPU beside fp64", "[device][gpu]") {
-  const MpiEnvironment alone;
-  at::Device device = at::kCPU;
-  try {
-    device = OpenComputeDevice("cuda", alone);
-  } catch (const ConfigError& error) {
-    return testing::SkipCase(error.what());
-  }
+  const Gpu& gpu = OpenedGpu();
+  if (!gpu.device) return testing::SkipCase(gpu.why_not);
+  const at::Device device = *gpu.device;
   CheckAll(kReal, device, "LibTorch's");
   UseOwnKernels(LoadOwnKernels());  // the program's own from here on
   CheckAll(kReal, device, "own");
@@ -407,13 +425,9 @@ TEST_CASE("operations of real shapes on a GPU beside fp64", "[device][gpu]") {
 }
 
 TEST_CASE("cuDNN's attention of real shapes on a GPU beside fp64", "[device][gpu]") {
-  const MpiEnvironment alone;
-  at::Device device = at::kCPU;
-  try {
-    device = OpenComputeDevice("cuda", alone);
-  } catch (const ConfigError& error) {
-    return testing::SkipCase(error.what());
-  }
+  const Gpu& gpu = OpenedGpu();
+  if (!gpu.device) return testing::SkipCase(gpu.why_not);
+  const at::Device device = *gpu.device;
   ChooseAttention("cudnn");
   for (const Problem& problem : AttentionProblems(kReal, device))
     Check(problem, at::kBFloat16, device, "cuDNN's");
