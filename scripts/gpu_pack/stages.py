@@ -9,6 +9,7 @@ import statistics
 import subprocess
 from typing import Callable
 
+import method_stages
 from machine import Failed, Machine, Skipped, is_lines, last_line
 
 # How far losses may be from those of another device or mesh, relative: the first one, before any
@@ -364,8 +365,7 @@ def choices(machine, found):
     steps = max(2, machine.numbers["shape_steps"] // 2)
     kinds = {"own kernels, flash attention": {},
              "train.kernels: aten": {"train__kernels": "aten"},
-             "train.attention: cudnn_tiles": {"train__attention": "cudnn_tiles"},
-             "train.attention: cudnn": {"train__attention": "cudnn"}}
+             "train.attention: cudnn_tiles": {"train__attention": "cudnn_tiles"}}
     times, notes, wrong = {}, [], []
     for name, settings in kinds.items():
         try:
@@ -381,6 +381,14 @@ def choices(machine, found):
     found["sections"].append(("Choices, seconds a step",
                               "\n".join("- " + note for note in notes + wrong)))
     return finish(notes, wrong)
+
+
+def methods(machine, found):
+    return method_stages.methods(machine, found, shape_settings)
+
+
+def kernels(machine, found):
+    return method_stages.kernels(machine, found, shape_settings)
 
 
 def shape_8b(machine, found):
@@ -452,6 +460,8 @@ STAGES = [
     Stage("shape", 130, shape),
     Stage("profile_shape", 80, profile_shape),
     Stage("transformers", 90, transformers),
+    Stage("kernels", 60, kernels),
+    Stage("methods", 400, methods),
     Stage("choices", 100, choices),
     Stage("shape_8b", 90, shape_8b),
 ]
