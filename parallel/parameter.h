@@ -51,8 +51,9 @@ struct Parameter {
   // Held in fewer bits: `packed` is set with the weights, and there is no value.
   bool packs = false;
   std::shared_ptr<const PackedWeight> packed;
-  at::Tensor value;     // compute dtype, `shape`
-  at::Tensor master;    // fp32, `shape`; see FlatParameters; undefined when frozen
+  bool fp8 = false;   // products with it, and its transpose, are in fp8 (models/ops/fp8_product.h)
+  at::Tensor value;   // compute dtype, `shape`
+  at::Tensor master;  // fp32, `shape`; see FlatParameters; undefined when frozen
   at::Tensor gradient;  // fp32, `shape`; undefined when frozen
   // For the weight of a linear layer during a split backward: takes the computations that add to
   // its gradient and its bias's. Null: they run at once.

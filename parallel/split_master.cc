@@ -4,12 +4,11 @@
 
 #include "parallel/split_master.h"
 
-#include <ATen/Parallel.h>
-
 #include <algorithm>
 #include <cstdint>
 
 #include "configs/base/error.h"
+#include "parallel/intra_op.h"
 #include "parallel/kernels/split_bits.h"
 
 namespace equipoise {
@@ -66,7 +65,7 @@ void RoundMaster(const at::Tensor& master, at::Tensor weight) {
   }
   const uint32_t* from = Bits(master);
   auto* to = Halves<Bf16>(weight);
-  at::parallel_for(0, master.numel(), kGrain, [&](int64_t begin, int64_t end) {
+  IntraOpFor(0, master.numel(), kGrain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) to[i] = kernels::RoundedHalf(from[i]);
   });
 }
@@ -81,7 +80,7 @@ void SplitMaster(const at::Tensor& master, at::Tensor weight, at::Tensor remaind
   const uint32_t* from = Bits(master);
   auto* high = Halves<Bf16>(weight);
   auto* low = Halves<int16_t>(remainder);
-  at::parallel_for(0, master.numel(), kGrain, [&](int64_t begin, int64_t end) {
+  IntraOpFor(0, master.numel(), kGrain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const uint32_t bits = from[i];
       high[i] = kernels::RoundedHalf(bits);
@@ -99,7 +98,7 @@ void JoinMaster(const at::Tensor& weight, const at::Tensor& remainder, at::Tenso
   const auto* high = Halves<Bf16>(weight);
   const auto* low = Halves<int16_t>(remainder);
   auto* to = static_cast<uint32_t*>(master.data_ptr());
-  at::parallel_for(0, master.numel(), kGrain, [&](int64_t begin, int64_t end) {
+  IntraOpFor(0, master.numel(), kGrain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) to[i] = kernels::JoinedHalves(high[i], low[i]);
   });
 }

@@ -98,6 +98,7 @@ struct Cluster {
   std::string device;  // contained in the device's name in a matching profile; "": any
   int nodes = 1, devices_per_node = 1;
   double peak_flops = 0;          // FLOP/s of a device in matrix products
+  double fp8_speedup = 0;         // of a large product in fp8; 0: the device has no fp8 units
   double memory_bytes_per_s = 0;  // bandwidth of a device's memory
   int64_t memory_bytes = 0;       // of a device
   HostMemory host;                // of a node

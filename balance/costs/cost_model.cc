@@ -209,8 +209,9 @@ LayerLoad CostModel::Shared(LayerLoad load) const {
 
 CostModel::Halves CostModel::HalvesOf(const LayerSpec& work, const LayerLoad& load,
                                       int row_shares) const {
-  const HalfSetting setting = {cluster_, options_.style, options_.element_bytes, row_shares,
-                               context_link_};
+  const bool fp8 = options_.style.fp8 && work.has_halves && cluster_.fp8_speedup > 0;
+  const HalfSetting setting = {cluster_,   options_.style, options_.element_bytes,
+                               row_shares, context_link_,  fp8};
   return {HalfSeconds(work.attention, load, setting), HalfSeconds(work.mlp, load, setting)};
 }
 

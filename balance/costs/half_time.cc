@@ -143,6 +143,17 @@ double CopiedKeysValues(const HalfCost& half, const LayerLoad& load, const RunSt
   return (ContextSplitOf(half, style).copies - 1) * half.keys_values.At(load);
 }
 
+// Seconds of x [m, k] times a weight [k, n] in fp8. Both are rounded first: 3 bytes for each
+// element in one launch, and 4 more in another for a weight that is `transposed` on the way.
+double Fp8Seconds(const GemmShape& shape, const Cluster& cluster, bool transposed) {
+  Cluster faster = cluster;
+  faster.peak_flops *= cluster.fp8_speedup;
+  const double bandwidth = cluster.memory_bytes_per_s * cluster.memory_efficiency;
+  const double moved = 3 * shape.m * shape.k + (transposed ? 7 : 3) * shape.k * shape.n;
+  return GemmSeconds(shape, faster, 2) + moved / bandwidth +
+         (transposed ? 3 : 2) * cluster.launch_s;
+}
+
 HalfTimes HalfSeconds(const HalfCost& half, const LayerLoad& load, const HalfSetting& setting) {
   const Cluster& cluster = setting.cluster;
   const RunStyle& style = setting.style;
@@ -154,8 +165,11 @@ HalfTimes HalfSeconds(const HalfCost& half, const LayerLoad& load, const HalfSet
     const double rows = product.rows.At(load);
     if (rows <= 0) continue;
     const auto n = static_cast<double>(product.n), k = static_cast<double>(product.k);
-    times.products_s += GemmSeconds({rows, n, k}, cluster, bytes);
-    times.input_gradient_s += GemmSeconds({rows, k, n}, cluster, bytes);
+    const GemmShape forward = {rows, n, k}, back = {rows, k, n};
+    times.products_s += setting.fp8 ? Fp8Seconds(forward, cluster, /*transposed=*/false)
+                                    : GemmSeconds(forward, cluster, bytes);
+    times.input_gradient_s += setting.fp8 ? Fp8Seconds(back, cluster, /*transposed=*/true)
+                                          : GemmSeconds(back, cluster, bytes);
     if (product.frozen) continue;
     times.weight_gradient_s +=
         GemmSeconds({n, k, rows}, cluster, bytes) + program.gradient_bytes * n * k / bandwidth;

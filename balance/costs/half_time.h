@@ -29,6 +29,7 @@ struct HalfSetting {
   int64_t element_bytes = 2;
   int row_shares = 1;           // ranks that share out the rows between split products
   LinkModel context_link = {};  // between context ranks
+  bool fp8 = false;             // products of forward and of the input's gradient are in fp8
 };
 
 // How context ranks share out the attention of a tensor rank's decoder block; default where they

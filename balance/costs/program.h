@@ -75,6 +75,7 @@ struct RunStyle {
   AttentionKernel attention = AttentionKernel::kFlash;
   bool cudnn_tiles = false;  // cuDNN's kernels within pictures of one size, `attention` elsewhere
   Selective selective = Selective::kNone;
+  bool fp8 = false;                   // products of blocks in fp8, but for weights' gradients
   double moment_bytes = 4;            // of each of AdamW's two, for a parameter; below 2: codes
   bool offloads_activations = false;  // on GPUs: those of blocks may lie in host memory
   bool whole_masters = false;       // beside 16-bit weights fp32 ones, of which nothing is left out

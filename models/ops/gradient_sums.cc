@@ -1,12 +1,12 @@
 #include "models/ops/gradient_sums.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/sum.h>
 #include <ATen/ops/zeros.h>
 
 #include "models/ops/row_dispatch.h"
+#include "parallel/intra_op.h"
 
 namespace equipoise::ops {
 namespace {
@@ -34,7 +34,7 @@ void AddTo(const at::Tensor& gradient, const at::Tensor& d) {
   }
   EQUIPOISE_CHECK(gradient.scalar_type() == at::kFloat && gradient.sizes() == d.sizes());
   auto* sums = gradient.mutable_data_ptr<float>();
-  at::parallel_for(0, d.numel(), kElementGrain, [&](int64_t begin, int64_t end) {
+  IntraOpFor(0, d.numel(), kElementGrain, [&](int64_t begin, int64_t end) {
     On16Bits(d, [&](auto type) {
       AddElements(end - begin, Data<decltype(type)>(d) + begin, sums + begin);
     });
@@ -57,7 +57,7 @@ at::Tensor SumOfRows(const at::Tensor& g) {
   at::Tensor sum = at::zeros({g.size(1)}, at::kFloat);
   auto* sums = sum.mutable_data_ptr<float>();
   // Threads share the columns.
-  at::parallel_for(0, g.size(1), kColumnGrain, [&](int64_t first, int64_t last) {
+  IntraOpFor(0, g.size(1), kColumnGrain, [&](int64_t first, int64_t last) {
     On16Bits(g, [&](auto type) {
       const Rows rows = {0, g.size(0), last - first, g.stride(0)};
       AddRows(rows, Data<decltype(type)>(g) + first, sums + first);

@@ -4,9 +4,11 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/mm.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "configs/base/error.h"
+#include "models/ops/fp8_product.h"
 #include "models/ops/gradient_sums.h"
 #include "models/ops/record.h"
 #include "models/ops/row_padding.h"
@@ -15,7 +17,9 @@
 // y = x W' + b. The backward has two independent halves: the input's gradient is computed at once,
 // the weights' at once too or, while Parameter::deferred is set, by a closure that runs later (B
 // and W of zero bubble, arXiv 2401.10241), or while the input's gradient is summed over tensor
-// ranks (BesideSum). Weights are read when backward runs; only x is saved.
+// ranks (BesideSum). Where a weight says so (Parameter::fp8), forward and the input's gradient are
+// products in fp8; weights' gradients never are, as they are sums over all rows. Weights are read
+// when backward runs; only x is saved.
 
 namespace equipoise::ops {
 namespace {
@@ -67,21 +71,34 @@ at::Tensor JoinedBias(const Parts& parts) {
   return joined.defined() ? joined : at::cat(values);
 }
 
-at::Tensor Product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+bool IsFp8(const Parts& parts) {
+  return std::ranges::all_of(parts, [](const LinearWeights& part) { return part.weight->fp8; });
+}
+
+// x weight' + bias
+at::Tensor Product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                   bool fp8) {
+  if (fp8) return Fp8Product(x, weight, bias);
   return bias.defined() ? at::addmm(bias, x, weight.t()) : at::mm(x, weight.t());
+}
+
+// g weight
+at::Tensor ProductBack(const at::Tensor& g, const at::Tensor& weight, bool fp8) {
+  return fp8 ? Fp8Product(g, weight.t(), {}) : at::mm(g, weight);
 }
 
 // x [rows, in] -> [rows, sum of out]
 at::Tensor Forward(const at::Tensor& x, const Parts& parts) {
   const at::Tensor bias = JoinedBias(parts);
+  const bool fp8 = IsFp8(parts);
   if (const at::Tensor joined = JoinedWeights(parts); joined.defined())
-    return Product(x, joined, bias);
+    return Product(x, joined, bias, fp8);
   std::vector<at::Tensor> results;
   int64_t begin = 0;
   for (const LinearWeights& part : parts) {
     const at::Tensor weight = ValuesOf(*part.weight, x.scalar_type());
     const int64_t out = weight.size(0);
-    results.push_back(Product(x, weight, bias.defined() ? bias.narrow(0, begin, out) : bias));
+    results.push_back(Product(x, weight, bias.defined() ? bias.narrow(0, begin, out) : bias, fp8));
     begin += out;
   }
   return results.size() == 1 ? results[0] : at::cat(results, 1);
@@ -89,13 +106,19 @@ at::Tensor Forward(const at::Tensor& x, const Parts& parts) {
 
 // g [rows, sum of out] -> [rows, in]
 at::Tensor InputGradient(const at::Tensor& g, const Parts& parts) {
-  if (const at::Tensor joined = JoinedWeights(parts); joined.defined()) return at::mm(g, joined);
+  const bool fp8 = IsFp8(parts);
+  if (const at::Tensor joined = JoinedWeights(parts); joined.defined())
+    return ProductBack(g, joined, fp8);
   at::Tensor sum;
   int64_t begin = 0;
   for (const LinearWeights& part : parts) {
     const at::Tensor weight = ValuesOf(*part.weight, g.scalar_type());
     const at::Tensor columns = g.narrow(1, begin, weight.size(0));
-    sum = sum.defined() ? sum.addmm_(columns, weight) : at::mm(columns, weight);
+    if (sum.defined()) {
+      fp8 ? sum.add_(ProductBack(columns, weight, fp8)) : sum.addmm_(columns, weight);
+    } else {
+      sum = ProductBack(columns, weight, fp8);
+    }
     begin += weight.size(0);
   }
   return sum;

@@ -12,6 +12,7 @@
 
 #include "models/ops/record.h"
 #include "models/ops/row_dispatch.h"
+#include "parallel/intra_op.h"
 
 namespace equipoise::ops {
 namespace {
@@ -70,7 +71,7 @@ struct RmsNormNode : SavingNode {
   void AddWeightGradient(const at::Tensor& g) const {
     at::Tensor sum = at::zeros({x.size(1)}, at::kFloat);
     const float* scale = rstd.const_data_ptr<float>();
-    at::parallel_for(0, x.size(1), kColumnGrain, [&](int64_t first, int64_t last) {
+    IntraOpFor(0, x.size(1), kColumnGrain, [&](int64_t first, int64_t last) {
       OnType(x, {0, x.size(0), x.size(1), x.stride(0)}, [&](auto type, const Rows& rows) {
         using T = decltype(type);
         RmsNormWeightGradient(rows, Data<T>(g), Data<T>(x), scale, first, last,

@@ -1,6 +1,5 @@
 #include "models/ops/pixels.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/div.h>
 #include <ATen/ops/empty.h>
@@ -9,6 +8,7 @@
 
 #include "configs/base/error.h"
 #include "parallel/device.h"
+#include "parallel/intra_op.h"
 
 namespace equipoise::ops {
 namespace {
@@ -24,7 +24,7 @@ at::Tensor LookUp(const at::Tensor& channels, const at::Tensor& table) {
   float* to = scaled.mutable_data_ptr<float>();
   const int64_t count = channels.size(2);
   const int64_t grain = std::max<int64_t>(1, kElementGrain / std::max<int64_t>(1, count));
-  at::parallel_for(0, channels.size(0) * kChannels, grain, [&](int64_t begin, int64_t end) {
+  IntraOpFor(0, channels.size(0) * kChannels, grain, [&](int64_t begin, int64_t end) {
     for (int64_t plane = begin; plane < end; ++plane) {
       const float* of = values + plane % kChannels * kValues;
       std::transform(from + plane * count, from + (plane + 1) * count, to + plane * count,

@@ -1,12 +1,12 @@
 #pragma once
 
-#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
 
 #include "configs/base/error.h"
 #include "models/ops/row_kernels.h"
+#include "parallel/intra_op.h"
 
 namespace equipoise::ops {
 
@@ -41,7 +41,7 @@ template <class Run>
 void OnRows(const at::Tensor& x, const Run& run) {
   constexpr int64_t kElementsPerThread = 1 << 15;
   const int64_t grain = std::max<int64_t>(1, kElementsPerThread / x.size(1));
-  at::parallel_for(0, x.size(0), grain, [&](int64_t begin, int64_t end) {
+  IntraOpFor(0, x.size(0), grain, [&](int64_t begin, int64_t end) {
     OnType(x, {begin, end, x.size(1), x.stride(0)}, run);
   });
 }

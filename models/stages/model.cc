@@ -2,6 +2,7 @@
 
 #include "models/families/families.h"
 #include "models/families/make_layer.h"
+#include "models/ops/fp8_product.h"
 
 namespace equipoise {
 
@@ -14,6 +15,16 @@ std::vector<std::unique_ptr<Layer>> BuildLayers(const ModelConfig& config, Layer
     if (range.Holds(static_cast<int>(i))) layers.push_back(maker.Make(specs[i]));
   }
   return layers;
+}
+
+void UseFp8(std::vector<std::unique_ptr<Layer>>& layers) {
+  for (const std::unique_ptr<Layer>& layer : layers) {
+    if (!layer->spec().has_halves) continue;
+    for (Parameter* parameter : layer->parameters()) {
+      parameter->fp8 = !parameter->packs && parameter->role != ParameterRole::kAdapter &&
+                       ops::SuitsFp8(parameter->shape);
+    }
+  }
 }
 
 void Freeze(std::vector<std::unique_ptr<Layer>>& layers, const std::vector<std::string>& modules) {

@@ -26,6 +26,10 @@ struct LayerRange {
 std::vector<std::unique_ptr<Layer>> BuildLayers(const ModelConfig& config, LayerRange range = {},
                                                 const TensorParallel& tensor = {});
 
+// Has the linear layers of blocks compute in fp8 (Parameter::fp8), where their sizes and weights
+// allow: forward, and the gradient of the input.
+void UseFp8(std::vector<std::unique_ptr<Layer>>& layers);
+
 // Freezes the parameters of the named components (ComponentName()).
 void Freeze(std::vector<std::unique_ptr<Layer>>& layers, const std::vector<std::string>& modules);
 

@@ -71,6 +71,7 @@ std::unique_ptr<Stage> ModelPart::MakeStage(int number, const Options& options) 
   auto layers = BuildLayers(config_, {span.begin, span.end},
                             in_lane ? options.encoder_tensor : options.tensor);
   Freeze(layers, options.freeze);
+  if (options.fp8) UseFp8(layers);
   for (size_t i = 0; i < layers.size(); ++i) {
     for (Parameter* p : layers[i]->parameters()) {
       p->trainable = p->trainable && !options.inference;

@@ -28,6 +28,7 @@ class ModelPart : public StageRunner {
     at::Device device = at::kCPU;       // where it runs; micro-batches come on the CPU
     std::vector<std::string> freeze;    // modules without gradients
     bool inference = false;             // no parameter has a gradient
+    bool fp8 = false;                   // linear layers of blocks, beside `dtype` bf16
     Sharding sharding;                  // of the state, over the ranks with the same weights
     TensorParallel tensor;              // ranks that share each layer, or its rows
     // Those that share the layers of a copy of the encoder in a lane, and this rank's lane

@@ -1,6 +1,5 @@
 #include "models/weights/gptq_part.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/clamp.h>
@@ -14,6 +13,7 @@
 #include <utility>
 
 #include "configs/base/error.h"
+#include "parallel/intra_op.h"
 
 // GPTQ's int4 weights (Frantar et al. 2023, "GPTQ: Accurate Post-Training Quantization for
 // Generative Pre-trained Transformers"). A file has eight inputs of an output in an element. A
@@ -37,7 +37,7 @@ at::Tensor PackPairs(const at::Tensor& codes) {
   at::Tensor packed = at::empty({rows, bytes}, at::kByte);
   const auto* from = codes.const_data_ptr<uint8_t>();
   auto* to = packed.mutable_data_ptr<uint8_t>();
-  at::parallel_for(0, rows, kRows, [&](int64_t begin, int64_t end) {
+  IntraOpFor(0, rows, kRows, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       const uint8_t* in = from + row * columns;
       uint8_t* out = to + row * bytes;
@@ -96,7 +96,7 @@ class GptqWeight : public PackedWeight {
     const auto* zero = zeros_.const_data_ptr<uint8_t>();
     const auto* group = groups_.const_data_ptr<int32_t>();
     auto* out = all.mutable_data_ptr<float>();
-    at::parallel_for(0, codes_.size(0), kRows, [&](int64_t begin, int64_t end) {
+    IntraOpFor(0, codes_.size(0), kRows, [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
         const uint8_t* from = codes + row * bytes;
         const float* by_group = scale + row * groups;
@@ -131,7 +131,7 @@ GptqMatrix UnpackGptq(const GptqTensors& tensors, const at::Tensor& rows, int ze
   const auto* of_row = rows.const_data_ptr<int64_t>();
   auto* codes = matrix.codes.mutable_data_ptr<uint8_t>();
   auto* zero_codes = matrix.zeros.mutable_data_ptr<uint8_t>();
-  at::parallel_for(0, rows.size(0), kRows, [&](int64_t begin, int64_t end) {
+  IntraOpFor(0, rows.size(0), kRows, [&](int64_t begin, int64_t end) {
     for (int64_t first = begin; first < end; first += kRows) {
       const int64_t last = std::min(end, first + kRows);
       for (int64_t i = 0; i < in; ++i) {  // the inner loop reads neighbours

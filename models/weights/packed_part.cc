@@ -1,6 +1,5 @@
 #include "models/weights/packed_part.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
@@ -13,6 +12,7 @@
 #include <cmath>
 
 #include "configs/base/error.h"
+#include "parallel/intra_op.h"
 #include "parallel/kernels/dynamic_map.h"
 
 // A rank's part of a packed matrix keeps the whole matrix's blocks that it touches: rows of blocks,
@@ -138,7 +138,7 @@ class Nf4Weight : public PackedWeight {
     const auto* scale = scales.const_data_ptr<float>();
     const auto* pairs = pairs_.const_data_ptr<float>();
     auto* out = all.mutable_data_ptr<float>();
-    at::parallel_for(0, codes.size(0), kGrain / 4, [&](int64_t begin, int64_t end) {
+    IntraOpFor(0, codes.size(0), kGrain / 4, [&](int64_t begin, int64_t end) {
       for (int64_t block = begin; block < end; ++block) {
         const uint8_t* from = bytes + block * kNf4Block / 2;
         float* to = out + block * kNf4Block;
@@ -167,7 +167,7 @@ class Int8Weight : public PackedWeight {
     auto* out = codes.mutable_data_ptr<int8_t>();
     auto* rows = largest.mutable_data_ptr<float>();
     const int64_t columns = whole.size(1);
-    at::parallel_for(0, whole.size(0), 1, [&](int64_t begin, int64_t end) {
+    IntraOpFor(0, whole.size(0), 1, [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r) {
         rows[r] = LargestOf(x + r * columns, columns);
         const float factor = rows[r] > 0 ? 127.0F / rows[r] : 0;
@@ -242,7 +242,7 @@ Nf4Blocks QuantizeNf4(const at::Tensor& matrix) {
   auto* bytes = codes.mutable_data_ptr<uint8_t>();
   auto* largest = absmax.mutable_data_ptr<float>();
   const std::vector<float> middles = Middles(Nf4Values());
-  at::parallel_for(0, blocks, kGrain / kNf4Block, [&](int64_t begin, int64_t end) {
+  IntraOpFor(0, blocks, kGrain / kNf4Block, [&](int64_t begin, int64_t end) {
     for (int64_t block = begin; block < end; ++block) {
       const int64_t first = block * kNf4Block, here = std::min(kNf4Block, count - first);
       largest[block] = LargestOf(x + first, here);

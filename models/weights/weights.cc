@@ -1,6 +1,5 @@
 #include "models/weights/weights.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/aminmax.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
@@ -19,6 +18,7 @@
 #include "models/weights/gptq_part.h"
 #include "models/weights/packed_part.h"
 #include "models/weights/safetensors.h"
+#include "parallel/intra_op.h"
 
 namespace equipoise {
 namespace {
@@ -42,7 +42,7 @@ double Uniform(uint64_t key, uint64_t counter) {
 // uniform numbers 2k and 2k + 1.
 void FillRun(uint64_t key, double deviation, int64_t first, int64_t last, float* out) {
   constexpr double kTwoPi = 6.283185307179586;
-  at::parallel_for(first / 2, (last + 1) / 2, kTaskElements / 2, [&](int64_t from, int64_t to) {
+  IntraOpFor(first / 2, (last + 1) / 2, kTaskElements / 2, [&](int64_t from, int64_t to) {
     for (int64_t pair = from; pair < to; ++pair) {
       const int64_t i = 2 * pair;
       const auto counter = static_cast<uint64_t>(i);
@@ -56,7 +56,7 @@ void FillRun(uint64_t key, double deviation, int64_t first, int64_t last, float*
 
 // As FillRun(), uniform in (-bound, bound].
 void FillUniformRun(uint64_t key, double bound, int64_t first, int64_t last, float* out) {
-  at::parallel_for(first, last, kTaskElements, [&](int64_t from, int64_t to) {
+  IntraOpFor(first, last, kTaskElements, [&](int64_t from, int64_t to) {
     for (int64_t i = from; i < to; ++i) {
       const double unit = Uniform(key, static_cast<uint64_t>(i));
       out[i - first] = static_cast<float>(bound * (2 * unit - 1));
@@ -82,7 +82,7 @@ void FillPart(uint64_t key, const Init& init, const Parameter& parameter, float*
   const int64_t run = parameter.shape[dim] * inner;
   const int64_t runs = run == 0 ? 0 : count / run,
                 grain = kTaskElements / std::max(run, int64_t{1});
-  at::parallel_for(0, runs, std::max(grain, int64_t{1}), [&](int64_t begin, int64_t end) {
+  IntraOpFor(0, runs, std::max(grain, int64_t{1}), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t from = (part.begin + i * part.whole) * inner;
       FillElements(key, init, from, from + run, out + i * run);

@@ -20,7 +20,6 @@
 // all gradients first; copying them beside backward would save the first copy alone. All copies are
 // in the compute stream, so what reads the values comes later.
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
@@ -34,6 +33,7 @@
 #include <type_traits>
 
 #include "parallel/host_copies.h"
+#include "parallel/intra_op.h"
 #include "parallel/kernels/launchers.h"
 #include "parallel/kernels/own_operator.h"
 #include "parallel/split_master.h"
@@ -67,8 +67,8 @@ Rates RatesOf(const std::vector<ParameterGroup>& groups, double lr) {
 
 template <class Row>
 void RunOnThreads(const Row& row, Range rows) {
-  at::parallel_for(rows.begin, rows.end, kChunksOfThread,
-                   [&row](int64_t begin, int64_t end) { kernels::RunOnHost(row, begin, end); });
+  IntraOpFor(rows.begin, rows.end, kChunksOfThread,
+             [&row](int64_t begin, int64_t end) { kernels::RunOnHost(row, begin, end); });
 }
 
 }  // namespace

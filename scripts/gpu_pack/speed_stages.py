@@ -1,16 +1,11 @@
-"""The stages that measure: kernels, steps of a real model's shape, ways to train it."""
-import gzip
+"""The stages that measure: kernels, steps of a real model's shape."""
 import json
 import os
 import re
-import shutil
 import statistics
-import time
 
-from machine import FILE_LIMIT, Failed, Skipped, is_lines, last_line
-from notes import answer, finish, losses_of, markdown
-
-KERNEL_LINES = 60  # of the table of kernels, in the report
+from machine import Failed, Skipped, is_lines, last_line
+from notes import answer, finish, markdown
 
 
 def bench_ops(machine, found):
@@ -166,123 +161,3 @@ def transformers(machine, found):
     ours = found.get("shape", {}).get("tokens_per_s")
     ratio = f"; ours is {ours / result['tokens_per_s']:.2f} times as fast" if ours else ""
     return f"{result['step_s']:.3f} s a step, {result['tokens_per_s']:.0f} tokens/s{ratio}"
-
-
-# -- operators and kernels
-
-def kernels(machine, found):
-    """CUDA kernels of a step by time, and their trace. The table is written behind the trace."""
-    steps = 5 if machine.on_gpu else machine.numbers["shape_steps"]
-    folder = machine.scratch / "kernels"
-
-    def is_time(_):
-        lines = folder / "metrics.jsonl"
-        return is_lines(lines, steps) and ((folder / "kernels.txt").exists()
-                                           or is_lines(lines, steps + 5))
-    try:
-        _, text = machine.train("kernels", "shape", until=is_time, keep=True, run__trace_steps=0,
-                                run__kernel_trace=1, **shape_settings(machine))
-        if not (folder / "kernels.txt").exists():
-            said = [line for line in text.splitlines() if "kernel_trace" in line
-                    and not line.startswith("$")]
-            raise Failed("no kernels.txt: " + last_line("\n".join(said) or text))
-        lines = (folder / "kernels.txt").read_text(encoding="utf-8").splitlines()
-        shutil.copy(folder / "kernels.txt", machine.logs / "kernels.txt")
-        traces = [path for path in (folder / "kernels.json", folder / "kernels.0.json")
-                  if path.exists()]
-        packed = "no trace"
-        if traces:
-            data = gzip.compress(traces[0].read_bytes())
-            packed = f"a trace of {len(data) / 2**20:.1f} MiB"
-            if len(data) < FILE_LIMIT:
-                (machine.results / "kernels.json.gz").write_bytes(data)
-            else:
-                packed += ", which is left behind"
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    found["sections"].append(("Kernels by time",
-                              "\n".join(["```", *lines[:KERNEL_LINES], "```"])))
-    return f"{len(lines)} lines, {packed}"
-
-
-# -- ways of training
-
-LORA = {"model__adapter__targets": "all-linear", "model__adapter__rank": 16}
-METHODS = {
-    "full": {},
-    "balance.recompute: full": {"balance__recompute": "full"},
-    "LoRA, rank 16, all-linear": LORA,
-    "train.moments: bf16": {"train__moments": "bf16"},
-    "train.moments: 8bit": {"train__moments": "8bit"},
-    "train.master: none": {"train__master": "none"},
-    "train.precision: fp16": {"train__precision": "fp16"},
-    "train.deterministic": {"train__deterministic": "true"},
-    "train.offload: [optimizer]": {"train__offload": "[optimizer]"},
-    "train.offload: [optimizer, gradients]": {"train__offload": "[optimizer,gradients]"},
-    "train.offload: [optimizer, gradients, parameters]": {
-        "train__offload": "[optimizer,gradients,parameters]"},
-    "train.offload: [activations], balance.recompute: offload": {
-        "train__offload": "[activations]", "balance__recompute": "offload"},
-    "QLoRA, nf4 base": {**LORA, "model__base": "nf4"},
-    "LoRA, int8 base": {**LORA, "model__base": "int8"},
-}
-METHOD_STEPS = 3
-METHOD_LIMIT_S = 80  # of one of them
-
-
-def method_row(machine, name, settings):
-    """What a way of training takes, measured and forecast."""
-    steps = METHOD_STEPS if machine.on_gpu else min(METHOD_STEPS, machine.numbers["shape_steps"])
-    word = re.sub(r"\W+", "-", name).strip("-")
-    rows, text = shape_steps(machine, f"method-{word}", steps, **settings)
-    rows = {step: rows[step] for step in sorted(rows)[:steps]}
-    losses = losses_of(rows)
-    peaks = [row["mem_peak_bytes"] for row in rows.values() if row.get("mem_peak_bytes")]
-    probe = re.search(r"probe: it takes [0-9.]+ MiB .*forecast ([0-9.]+) MiB", text)
-    return {"step_s": median_of(rows, "step_s"),
-            "peak_gib": max(peaks) / 2**30 if peaks else None,
-            "forecast_gib": float(probe[1]) / 1024 if probe else None,
-            "forecast_s": median_of(rows, "predicted_step_s"),
-            "first_loss": losses[0], "last_loss": losses[-1]}
-
-
-def methods_table(rows):
-    def shown(row, key, digits):
-        return "-" if row.get(key) is None else f"{row[key]:.{digits}f}"
-    keys = {"step_s": 3, "of_full": 3, "peak_gib": 2, "forecast_gib": 2, "forecast_s": 3,
-            "first_loss": 4, "last_loss": 4}
-    head = ["way", "step s", "of full", "peak GiB", "forecast GiB", "forecast s", "first loss",
-            "last loss", ""]
-    return markdown(head, [[row["way"], *(shown(row, key, digits) for key, digits in keys.items()),
-                            row.get("error", "").replace("|", "/")] for row in rows])
-
-
-def methods(machine, found):
-    """The same steps by each way of training, as many ways as there is time for."""
-    names = list(METHODS) if machine.on_gpu else list(METHODS)[:3]
-    end, quickest, full = machine.end, None, None
-    rows = found["methods"] = []
-    left = []
-    for name in names:
-        begin = time.monotonic()
-        if quickest and begin + quickest > end:
-            left.append(name)
-            continue
-        if machine.on_gpu:
-            machine.end = min(end, begin + METHOD_LIMIT_S)
-        row = {"way": name}
-        try:
-            row.update(method_row(machine, name, METHODS[name]))
-            seconds = time.monotonic() - begin
-            quickest = min(seconds, quickest or seconds)
-            full = full or (row["step_s"] if name == "full" else None)
-            row["of_full"] = row["step_s"] / full if full else None
-        except Failed as error:
-            row["error"] = str(error)
-        machine.end = end
-        rows.append(row)
-    found["methods_left_out"] = left
-    late = [f"left out for want of time: {', '.join(left)}"] if left else []
-    found["sections"].append(("Ways of training", "\n\n".join([methods_table(rows), *late])))
-    wrong = [f"{row['way']}: {row['error']}" for row in rows if "error" in row]
-    return finish([f"{len(rows) - len(wrong)} ways measured", *late], wrong)

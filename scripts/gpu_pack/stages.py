@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from typing import Callable
 
+import method_stages
 import speed_stages
 from machine import Failed, Machine, Skipped, is_lines, last_line
 from notes import answer, compare, finish, losses_of, markdown
@@ -255,10 +256,10 @@ STAGES = [
     Stage("nccl_library_test", 30, nccl_test),
     Stage("bench_ops", 60, speed_stages.bench_ops),
     Stage("shape", 130, speed_stages.shape),
-    Stage("kernels", 60, speed_stages.kernels),
     Stage("profile_shape", 80, speed_stages.profile_shape),
     Stage("transformers", 90, speed_stages.transformers),
+    Stage("kernels", 60, method_stages.kernels),
     Stage("choices", 100, speed_stages.choices),
     Stage("shape_8b", 90, speed_stages.shape_8b),
-    Stage("methods", 240, speed_stages.methods),
+    Stage("methods", 400, method_stages.methods),  # as many ways as there is time for
 ]

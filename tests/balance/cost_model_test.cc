@@ -196,6 +196,29 @@ TEST_CASE("cuDNN's attention is priced where it is taken, and faster on Hopper a
   CHECK(forward_s(A100(), all, kDecoderBlock) == forward_s(A100(), flash, kDecoderBlock));
 }
 
+TEST_CASE(
+    "products in fp8 are priced in blocks, but for weights' gradients, on devices that have it",
+    "[balance][cpu]") {
+  ClusterConfig hopper;
+  hopper.preset = "h200";
+  const ModelConfig model = PresetConfig("internvl2-26b");
+  const auto times = [&](const Cluster& cluster, bool fp8, const char* kind) {
+    CostModel::Options options;
+    options.style.fp8 = fp8;
+    const CostModel costs(model, cluster, options);
+    return costs.Times(Find(costs, kind), kLoad);
+  };
+  const Cluster h200 = MakeCluster(hopper);
+  for (const char* kind : {"vision_block", kDecoderBlock}) {
+    const LayerTimes bf16 = times(h200, false, kind), fp8 = times(h200, true, kind);
+    CHECK(fp8.forward_s < bf16.forward_s);
+    CHECK(fp8.input_gradient_s < bf16.input_gradient_s);
+    CHECK(fp8.weight_gradient_s == bf16.weight_gradient_s);
+    CHECK(times(A100(), true, kind).forward_s == times(A100(), false, kind).forward_s);
+  }
+  CHECK(times(h200, true, "head").forward_s == times(h200, false, "head").forward_s);
+}
+
 TEST_CASE("sequence-parallel ranks share out rows, context-parallel ones the sequence",
           "[balance][cpu]") {
   const ModelConfig model = PresetConfig("internvl2-26b");

@@ -101,6 +101,7 @@ void CheckCell(const Cell& cell, const CellDevices& devices, bool other_sums) {
     // How far that is depends on the CPU: with and without instructions for bf16 it differs.
     Cell exact = cell;
     exact.precision = "fp32";
+    exact.fp8 = false;
     const CellErrors floor = Compare(cpu, RunCell(exact));
     INFO("by rounding to bf16: " << ToString(floor));
     bounds = AtLeast(bounds, floor, 2);

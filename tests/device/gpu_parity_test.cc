@@ -31,6 +31,13 @@ TEST_CASE("models train on GPUs as on the CPU", "[device][gpu]") {
   for (const testing::Cell& cell : testing::DeviceCells(gpus > 1)) {
     CheckCell(cell, devices, /*other_sums=*/true);
   }
+  for (const int pipeline : {1, 2}) {
+    testing::Cell cell;
+    cell.precision = "bf16";
+    cell.fp8 = true;
+    cell.pipeline = pipeline;
+    CheckCell(cell, devices, /*other_sums=*/true);
+  }
 }
 
 }  // namespace

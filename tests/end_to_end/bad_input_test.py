@@ -116,6 +116,9 @@ def settings(cases, config):
         cases.refused("communication between GPUs without GPUs",
                       tiny_case.command(config, 1, parallel__nccl="libnccl.so.2"), 2,
                       "parallel.nccl", "CPUs")
+    cases.refused("products in fp8 on a CPU",
+                  tiny_case.command(config, 1, train__fp8="true", train__precision="bf16"), 2,
+                  "train.fp8", "fp8 units")
     cases.refused("parameters that are to be offloaded without their gradients",
                   tiny_case.command(config, 2, train__offload="[optimizer, parameters]"), 2,
                   "train.offload", "parameters", "add gradients")

@@ -51,6 +51,35 @@ def check_trace(results, run_dir, ranks):
     results.check("one order of reductions on all ranks", all(o == orders[0] for o in orders))
 
 
+def check_kernels(results, run_dir, ranks, first, last):
+    """Operators of a CPU's steps, backward's too: a Chrome trace of each rank, a table of all."""
+    steps = last - first + 1
+    with open(f"{run_dir}/kernels.txt") as file:
+        tables = file.read().split("\n\n")
+    results.check("kernels.txt has a table of each rank", len(tables) == ranks, str(len(tables)))
+    for rank, table in enumerate(tables):
+        with open(f"{run_dir}/kernels.{rank}.json") as file:
+            events = [e for e in json.load(file)["traceEvents"] if e.get("cat") == "cpu_op"]
+        names = {e["name"] for e in events}
+        results.check(f"rank {rank}: operators of forward and backward are traced",
+                      {"aten::mm", "aten::gelu", "aten::gelu_backward"} <= names, str(names))
+        head, _, *rows, end = table.strip().split("\n")
+        rows = [row.split(maxsplit=3) for row in rows]
+        results.check(f"rank {rank}: the table is of steps {first} to {last}",
+                      head == f"rank {rank}, steps {first} to {last}", head)
+        results.check(f"rank {rank}: and has all of the trace, the longest first",
+                      {row[3] for row in rows} == {name[:120] for name in names} and
+                      sum(int(row[0]) for row in rows) == len(events) and
+                      rows == sorted(rows, key=lambda row: -float(row[1])), table)
+        shares = sum(float(row[2]) for row in rows)
+        results.check(f"rank {rank}: shares add up", abs(shares - 100) < 0.01 * len(rows), table)
+        told = re.match(r"busy (\S+) ms per step, idle (\S+) ms per step: thread", end)
+        busy, idle = map(float, told.groups() if told else (0, 0))
+        span = max(e["ts"] + e["dur"] for e in events) - min(e["ts"] for e in events)
+        results.check(f"rank {rank}: busy and idle are within the steps",
+                      busy > 0 and idle >= 0 and busy + idle < span / 1000 / steps + 0.01, end)
+
+
 def check_metrics(results, run_dir, left_out):
     rows = tiny_case.metrics(run_dir)
     wanted = ["step", "epoch", "loss", "grad_norm", "lr", "tokens", "samples", "images", "step_s",
@@ -97,8 +126,9 @@ def check_run(results, folder, config):
     source = f"[{{annotations: {folder}/mixed.jsonl, images: {folder}/images}}]"
     held_out = f"[{{annotations: {folder}/held_out.jsonl, images: {folder}/images}}]"
     done = tiny_case.run(config, 2, train__steps=10, run__trace_steps=2, eval__every=4,
-                         data__train=source, data__eval=held_out, eval__answers=held_out,
-                         eval__answer_samples=4, parallel__bucket_bytes=4096,
+                         run__kernel_trace=1, data__train=source, data__eval=held_out,
+                         eval__answers=held_out, eval__answer_samples=4,
+                         parallel__bucket_bytes=4096,
                          train__deterministic="true")
     results.check("a run with bad records ends well", done.returncode == 0, done.stderr[-500:])
     results.check("and prints nothing on standard output", done.stdout == "", done.stdout)
@@ -117,6 +147,7 @@ def check_run(results, folder, config):
         return
     run_dir = f"{folder}/run"
     check_trace(results, run_dir, 2)
+    check_kernels(results, run_dir, 2, 3, 3)
     check_metrics(results, run_dir, left_out=3)
     with open(f"{run_dir}/quarantine.jsonl") as file:
         lines = [json.loads(line) for line in file]

@@ -341,6 +341,7 @@ CellResult RunRankOf(const Cell& cell, const Shared& shared, const CellFolders& 
   options.part.dtype = DtypeOf(ParsePrecision(cell.precision));
   options.part.device = device;
   options.part.freeze = cell.freeze;
+  options.part.fp8 = cell.fp8;
   options.bucket_bytes = 4096;
   options.costs = [&shared](const std::vector<LayerLoad>& loads) {
     const Cluster cluster = MakeCluster({});
@@ -422,6 +423,7 @@ std::string ToString(const Cell& cell) {
             std::to_string(cell.stage_begins[s + 1] - cell.stage_begins[s]);
   }
   text += " M " + std::to_string(cell.micro_batches) + " " + cell.precision;
+  if (cell.fp8) text += " fp8";
   for (const std::string& module : cell.freeze) text += " frozen " + module;
   if (cell.recompute != "none") text += " recompute " + cell.recompute;
   if (cell.offloaded != ShardedState::kNone)

@@ -32,6 +32,7 @@ struct Cell {
   int micro_batches = 4;           // over all data ranks
   std::vector<int> stage_begins;   // empty: as even as can be
   std::string precision = "fp32";  // or bf16, fp16; the last with a scaled loss
+  bool fp8 = false;                // linear layers of blocks, beside bf16
   std::vector<std::string> freeze;
   // By layer: none | vision+llm, llm (these modules whole) | attention | mlp | random SEED
   std::string recompute = "none";

@@ -386,6 +386,17 @@ TEST_CASE("parity: bf16", "[parity][cpu]") {
   Check(cell);
 }
 
+TEST_CASE("parity: products in fp8", "[parity][cpu]") {
+  Cell cell = Base();
+  cell.precision = "bf16";
+  cell.fp8 = true;
+  cell.schedule = GENERATE("1f1b", "zb_v");
+  cell.pipeline = 2;
+  std::tie(cell.data, cell.zero) = GENERATE(table<int, int>({{1, 0}, {2, 0}, {2, 1}}));
+  cell.tensor = GENERATE(1, 2);
+  Check(cell);
+}
+
 TEST_CASE("parity: fp16 with a scaled loss", "[parity][cpu]") {
   Cell cell = Base();
   cell.precision = "fp16";

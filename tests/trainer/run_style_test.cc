@@ -5,6 +5,7 @@
 
 #include "configs/base/error.h"
 #include "configs/yaml/yaml_reader.h"
+#include "trainer/settings/fp8.h"
 #include "trainer/settings/run_config.h"
 
 namespace equipoise {
@@ -75,6 +76,22 @@ TEST_CASE("plans are priced with the attention that train.attention takes", "[tr
   CHECK(StyleOfYaml("attention: cudnn").attention == AttentionKernel::kFlash3);
   CHECK(StyleOfYaml("attention: cudnn_tiles").attention == AttentionKernel::kFlash);
   CHECK(StyleOfYaml("attention: cudnn_tiles").cudnn_tiles);
+}
+
+TEST_CASE("train.fp8 needs bf16, and devices with fp8 units", "[trainer][cpu]") {
+  CHECK_FALSE(StyleOfYaml("").fp8);
+  CHECK(StyleOfYaml("fp8: true").fp8);
+  RunConfig config;
+  CheckFp8(config, Precision::kFp32);
+  config.train.fp8 = true;
+  config.cluster.preset = "h100-80g";
+  CheckFp8(config, Precision::kBf16);
+  CHECK_THROWS_WITH(CheckFp8(config, Precision::kFp16),
+                    Catch::Matchers::StartsWith("train.fp8: true rounds the factors of bf16"));
+  config.cluster.preset = "a100-80g";
+  CHECK_THROWS_WITH(CheckFp8(config, Precision::kBf16),
+                    Catch::Matchers::StartsWith("train.fp8: true needs GPUs with fp8 units") &&
+                        Catch::Matchers::Contains("cluster.preset is a100-80g"));
 }
 
 TEST_CASE("what is not known is refused where it stands", "[trainer][cpu]") {

@@ -55,6 +55,7 @@ Trainer::Trainer(const TrainOptions& options, MpiEnvironment& mpi)
       first_step_(state_.step),
       outputs_(context_, *folder_, inputs_.data, planned_, state_),
       trace_(context_),
+      kernels_(context_, *folder_, first_step_),
       steps_(context_, inputs_.data, replica_),
       watch_(context_, planned_.plan, replica_.forecast()) {
   if (context_.config.run.probe && first_step_ == 0) ProbeMemory(context_, inputs_.data, replica_);
@@ -74,7 +75,9 @@ ExitCode Trainer::Run() {
   std::optional<std::vector<AnsweredSource>> answers;  // after the last step
   while (state_.step < config.train.steps) {
     if (state_.step % kReturnMemoryEvery == 0) ReturnFreeMemory();
+    kernels_.BeforeStep(state_.step + 1);
     StepResult step = steps_.Run(state_.step + 1);
+    kernels_.AfterStep(state_.step + 1, step.stop);
     if (step.pause_s) step.checkpoint_s = std::exchange(saving_s, 0);
     if (replica_.guard.exhausted()) inputs_.checkpoints.EndForSkippedSteps(state_, replica_.guard);
     Advance(step);

@@ -8,6 +8,7 @@
 #include "configs/base/error.h"
 #include "trainer/answers/answer_eval.h"
 #include "trainer/checkpoint/checkpoint_index.h"
+#include "trainer/loop/kernel_trace.h"
 #include "trainer/loop/replica.h"
 #include "trainer/loop/run_context.h"
 #include "trainer/loop/run_inputs.h"
@@ -49,6 +50,7 @@ class Trainer {
   int64_t first_step_;  // number of steps done before this start
   RunOutputs outputs_;
   RunTrace trace_;
+  KernelTrace kernels_;
   StepRunner steps_;
   StepWatch watch_;
 };

@@ -22,6 +22,7 @@
 #include "trainer/planner/plan_pins.h"
 #include "trainer/planner/plan_workload.h"
 #include "trainer/planner/sample_costs.h"
+#include "trainer/settings/fp8.h"
 #include "trainer/settings/model_section.h"
 #include "trainer/settings/run_cluster.h"
 #include "trainer/settings/run_style.h"
@@ -120,6 +121,7 @@ PlanRequest PlanRequestOf(const RunConfig& config, const ModelConfig& model,
   const Precision precision =
       target.precision ? *target.precision : PrecisionOn(request.cluster, config.train);
   CheckMaster(config.train.master, precision);
+  CheckFp8(config, precision);
   request.element_bytes = ElementBytes(precision);
   request.style = StyleOf(config.train, static_cast<int>(config.parallel.context.value_or(1)));
   request.workload = workload;

@@ -26,6 +26,7 @@
 #include "trainer/device/gpu_probe.h"
 #include "trainer/device/open_kernels.h"
 #include "trainer/device/this_gpu.h"
+#include "trainer/settings/fp8.h"
 #include "trainer/settings/loss_scaler.h"
 #include "trainer/settings/run_cluster.h"
 
@@ -95,6 +96,7 @@ RunSetup SetUpRun(RunConfig& config, MpiEnvironment& mpi) {
   const Precision precision = PrecisionOn(device, config.train.precision);
   RequireEqual(*world, "train.precision", ToString(precision));
   CheckMaster(config.train.master, precision);
+  CheckFp8(config, precision);
   std::vector<std::string> hosts = GatherText(*world, HostName());
   spdlog::info("{} rank{} on {}, {}, {} thread{} each, {:g} s for a wait at most{}", world->size(),
                world->size() == 1 ? "" : "s", DeviceKind(device), ToString(precision),
@@ -123,6 +125,7 @@ ParallelModel::Options ModelOptionsOf(const RunConfig& config, const RunSetup& s
   options.part.dtype = DtypeOf(setup.precision);
   options.part.device = setup.device;
   options.part.freeze = config.model.freeze;
+  options.part.fp8 = config.train.fp8;
   options.bucket_bytes = config.parallel.bucket_bytes;
   return options;
 }

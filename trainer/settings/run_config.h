@@ -15,25 +15,9 @@
 #include "trainer/settings/offload.h"
 #include "trainer/settings/parallel_section.h"
 #include "trainer/settings/precision.h"
+#include "trainer/settings/run_section.h"
 
 namespace equipoise {
-
-struct RunSection {
-  std::string dir = "runs/default";
-  int64_t trace_steps = 3;
-  bool probe = true;
-
-  template <class Visitor>
-  void VisitFields(Visitor& visit) {
-    visit("dir", dir, "run folder: configuration, metrics, checkpoints, report");
-    visit("trace_steps", trace_steps,
-          "steps recorded in trace.json after a start, measured above predicted; 0 = none",
-          Between(0, 1000));
-    visit("probe", probe,
-          "before the first step, run one of the epoch's worst micro-batch and show its peak "
-          "memory beside the forecast");
-  }
-};
 
 // How model.vision and model.llm are joined.
 struct ProjectorSection {
@@ -108,6 +92,7 @@ struct TrainSection {
   std::string kernels = "auto";
   std::string attention = "flash";
   std::string precision = "auto";
+  bool fp8 = false;
   LossScaleSection loss_scale;
   int64_t global_batch = 16;
   int64_t micro_batch = 4;
@@ -143,6 +128,10 @@ struct TrainSection {
     visit("precision", precision,
           "auto: bf16 where the device has bf16 matrix units, else fp32; fp16 scales the loss",
           OneOf(PrecisionSettings()));
+    visit(
+        "fp8", fp8,
+        "with bf16 on GPUs that have fp8 units: products of blocks' linear layers in fp8 (e4m3, a "
+        "scale for each row), but for weights' gradients");
     visit("loss_scale", loss_scale, "factor of the loss in fp16, so that gradients stay in range");
     visit("global_batch", global_batch, "packs per optimizer step, over all data ranks",
           Between(1, 10'000'000));

@@ -14,6 +14,7 @@ inline RunStyle StyleOf(const TrainSection& train, int context, bool sequence = 
   style.program = &ThisProgram(/*own_kernels=*/train.kernels == "auto");
   if (train.attention == "cudnn") style.attention = AttentionKernel::kFlash3;
   style.cudnn_tiles = train.attention == "cudnn_tiles";
+  style.fp8 = train.fp8;
   style.moment_bytes = ElementBytes(train.moments);
   style.whole_masters = train.precision == ToString(Precision::kFp16);
   style.without_masters = train.master == MasterPrecision::kNone;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "models/ops/kernels/fp8_rows.h"
 #include "models/ops/kernels/rotary_rows.h"
 #include "models/ops/kernels/softmax_rows.h"
 #include "models/ops/kernels/swi_glu_rows.h"
@@ -7,6 +8,7 @@
 
 // Every CUDA kernel of models/ops: ENTRY(name, row function), in an image by that name.
 #define EQUIPOISE_ROW_KERNELS(ENTRY)                                           \
+  ENTRY(equipoise_fp8_bf16, Fp8Row<Bf16>)                                      \
   ENTRY(equipoise_rotary_fp32, RotaryRow<float>)                               \
   ENTRY(equipoise_rotary_bf16, RotaryRow<Bf16>)                                \
   ENTRY(equipoise_rotary_fp16, RotaryRow<Fp16>)                                \

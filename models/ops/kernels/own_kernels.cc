@@ -6,6 +6,7 @@
 
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -127,6 +128,21 @@ void CrossEntropyGradientOn(const Launcher& launch, const GradientCall& call) {
 }
 
 template <class Launcher>
+std::tuple<at::Tensor, at::Tensor> Fp8RowsOn(const Launcher& launch, const at::Tensor& x) {
+  EQUIPOISE_CHECK(x.dim() == 2 && x.scalar_type() == at::kBFloat16);
+  const at::Tensor input = x.stride(1) == 1 ? x : x.contiguous();
+  const int64_t rows = input.size(0), size = input.size(1), stride = input.stride(0);
+  at::Tensor codes = at::empty({rows, size}, input.options().dtype(at::kFloat8_e4m3fn));
+  at::Tensor scales = at::empty({rows, 1}, input.options().dtype(at::kFloat));
+  const bool packed = Packed(size, {input, codes}) && Packed(stride, {input});
+  launch(
+      kernels::Fp8Row<kernels::Bf16>{Data<kernels::Bf16>(input), MutableData<kernels::Fp8>(codes),
+                                     MutableData<float>(scales), size, stride, packed},
+      rows);
+  return {codes, scales};
+}
+
+template <class Launcher>
 void Register(torch::Library& library, const Launcher& launch) {
   library.impl("swi_glu", [launch](const at::Tensor& x) { return SwiGluOn(launch, x); });
   library.impl("swi_glu_gradient", [launch](const at::Tensor& g, const at::Tensor& x) {
@@ -138,6 +154,7 @@ void Register(torch::Library& library, const Launcher& launch) {
   library.impl("softmax_statistics", [launch](const at::Tensor& logits, const at::Tensor& ids) {
     return SoftmaxStatisticsOn(launch, logits, ids);
   });
+  library.impl("fp8_rows", [launch](const at::Tensor& x) { return Fp8RowsOn(launch, x); });
   library.impl(
       "cross_entropy_gradient_",
       [launch](const at::Tensor& logits, const at::Tensor& ids, const at::Tensor& statistics,
@@ -152,6 +169,7 @@ TORCH_LIBRARY_FRAGMENT(equipoise, library) {
   library.def(
       "cross_entropy_gradient_(Tensor(a!) logits, Tensor ids, Tensor statistics, "
       "Tensor? weights, float scale) -> ()");
+  library.def("fp8_rows(Tensor x) -> (Tensor, Tensor)");
   library.def("swi_glu(Tensor gate_up) -> Tensor");
   library.def("swi_glu_gradient(Tensor g, Tensor gate_up) -> Tensor");
 }

@@ -14,6 +14,8 @@ namespace equipoise::ops {
 //     the sum of exp(logit - largest), the logit of the target; 0 where ids [rows] is not in [0, n)
 //   equipoise::cross_entropy_gradient_(logits, ids, statistics, weights, scale): the gradient of
 //     scale * weights (none: 1) * cross entropy, in the place of the logits
+//   equipoise::fp8_rows(x): of x [rows, n] bf16, codes [rows, n] e4m3 and scales [rows, 1] fp32:
+//     models/ops/fp8_product.h
 // The operations take them on CUDA, once it has them. On the CPU they run the kernels' row
 // functions, for tests and stand-ins.
 

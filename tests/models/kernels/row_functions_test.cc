@@ -6,7 +6,9 @@
 #include <cmath>
 #include <limits>
 #include <optional>
+#include <tuple>
 
+#include "models/ops/fp8_product.h"
 #include "tests/models/model_support.h"
 
 namespace equipoise {
@@ -96,6 +98,28 @@ TEST_CASE("rotary row functions are fp64's numbers rounded once", "[kernels]") {
           }
         }
       }
+    }
+  }
+}
+
+TEST_CASE("rows in fp8 by the row function have the bits of LibTorch's operations", "[kernels]") {
+  using Signature = std::tuple<at::Tensor, at::Tensor>(const at::Tensor&);
+  const auto own =
+      c10::Dispatcher::singleton().findSchemaOrThrow("equipoise::fp8_rows", "").typed<Signature>();
+  for (const int64_t rows : {0, 1, 7}) {
+    for (const int64_t n : {1, 7, 8, 16, 1000}) {
+      INFO("rows " << rows << " elements " << n);
+      const at::Tensor scales = at::exp(Normal({rows, 1}, 1).mul_(20));
+      const at::Tensor x = (Normal({rows, n}, 2) * scales).to(at::kBFloat16);
+      if (rows > 1) x.select(0, 1).zero_();
+      const ops::Fp8Rows expected = ops::RoundRowsToFp8(x);
+      const auto [codes, found] = own.call(x);
+      CHECK(codes.view(at::kByte).equal(expected.codes.view(at::kByte)));
+      CHECK(found.equal(expected.scales));
+      // Columns of a matrix are rows of another.
+      const auto [turned, turned_scales] = own.call(x.t().contiguous().t());
+      CHECK(turned.view(at::kByte).equal(codes.view(at::kByte)));
+      CHECK(turned_scales.equal(found));
     }
   }
 }
