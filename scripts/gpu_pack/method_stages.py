@@ -117,8 +117,7 @@ def methods(machine, found):
         if quickest and begin + quickest > end:
             left.append(name)
             continue
-        if machine.on_gpu:
-            machine.end = min(end, begin + METHOD_LIMIT_S)
+        machine.end = min(end, begin + METHOD_LIMIT_S) if machine.on_gpu else end
         row = {"way": name}
         try:
             row.update(method_row(machine, name, METHODS[name]))
@@ -127,8 +126,10 @@ def methods(machine, found):
             full = full or (row["step_s"] if not METHODS[name] else None)
             row["of_full"] = row["step_s"] / full if full else None
         except Failed as error:
+            if time.monotonic() > end:
+                left.append(name)
+                continue
             row["error"] = str(error)
-        machine.end = end
         rows.append(row)
     found["methods_left_out"] = left
     late = [f"left out for want of time: {', '.join(left)}"] if left else []
