@@ -1,8 +1,6 @@
 #include "models/ops/device_attention.h"
 
 #include <ATen/Context.h>
-#include <ATen/ops/_cudnn_attention_backward.h>
-#include <ATen/ops/_cudnn_attention_forward.h>
 #include <ATen/ops/_flash_attention_backward.h>
 #include <ATen/ops/_flash_attention_forward.h>
 #include <ATen/ops/_scaled_dot_product_cudnn_attention.h>
@@ -33,7 +31,7 @@ namespace {
 constexpr int64_t kChunkProbabilities = int64_t{1} << 26;
 
 // What computes attention.
-enum class Kernel : uint8_t { kProducts, kFlash, kCudnnTiles, kCudnnSegments };
+enum class Kernel : uint8_t { kProducts, kFlash, kCudnnTiles };
 
 bool AreTiles(const AttentionSegments& segments) {
   const std::vector<int64_t>& ends = segments.queries;
@@ -57,11 +55,10 @@ Kernel KernelFor(const at::Tensor& q, const AttentionSegments& segments, int64_t
       head_dim % 8 != 0 || head_dim > 256) {
     return Kernel::kProducts;
   }
-  if (head_dim > 128) return Kernel::kFlash;
-  if (AreTiles(segments) && PrefersCudnn()) return Kernel::kCudnnTiles;
-  const bool packed = segments.keys == segments.queries;
-  return packed && !at::globalContext().userEnabledFlashSDP() ? Kernel::kCudnnSegments
-                                                              : Kernel::kFlash;
+  // cuDNN's over segments is not taken: LibTorch 2.11 builds a plan anew in each call (99 ms in
+  // place of 1 ms), and on an H200 its gradients were wrong.
+  const bool cudnn = head_dim <= 128 && AreTiles(segments) && PrefersCudnn();
+  return cudnn ? Kernel::kCudnnTiles : Kernel::kFlash;
 }
 
 at::Tensor SplitHeads(const at::Tensor& x, int64_t head_dim) {
@@ -211,20 +208,6 @@ at::Tensor CudnnTilesForward(const Inputs& in, FusedState& state) {
   return Untiled(state.y, in.q);
 }
 
-at::Tensor CudnnSegmentsForward(const Inputs& in, FusedState& state) {
-  state.queries = state.keys = EndsOnDevice(in.segments.queries, in.q);
-  const int64_t longest = Longest(in.segments.queries);
-  auto made = at::_cudnn_attention_forward(
-      SplitHeads(in.q, in.head_dim), SplitHeads(in.k, in.head_dim), SplitHeads(in.v, in.head_dim),
-      /*attn_bias=*/std::nullopt, state.queries, state.keys, longest, longest,
-      /*compute_log_sumexp=*/true, /*dropout_p=*/0.0, in.segments.causal);
-  state.y = std::get<0>(made);
-  state.lse = std::get<1>(made);
-  state.seed = std::get<6>(made);
-  state.offset = std::get<7>(made);
-  return state.y.reshape(in.q.sizes());
-}
-
 at::Tensor FlashForward(const Inputs& in, FusedState& state) {
   state.queries = EndsOnDevice(in.segments.queries, in.q);
   state.keys = in.segments.keys == in.segments.queries ? state.queries
@@ -252,8 +235,6 @@ at::Tensor Forward(const Inputs& in, FusedState& state) {
       return FlashForward(in, state);
     case Kernel::kCudnnTiles:
       return CudnnTilesForward(in, state);
-    case Kernel::kCudnnSegments:
-      return CudnnSegmentsForward(in, state);
     case Kernel::kProducts:
       break;
   }
@@ -271,8 +252,6 @@ struct DeviceAttentionNode : SavingNode {
         return ByFlash(g);
       case Kernel::kCudnnTiles:
         return ByCudnnTiles(g);
-      case Kernel::kCudnnSegments:
-        return ByCudnnSegments(g);
       case Kernel::kProducts:
         break;
     }
@@ -305,15 +284,6 @@ struct DeviceAttentionNode : SavingNode {
         fused.offset, /*attn_bias=*/{}, /*cum_seq_q=*/{}, /*cum_seq_k=*/{}, rows, rows,
         /*dropout_p=*/0.0, /*is_causal=*/false);
     return {Untiled(dq, in.q), Untiled(dk, in.k), Untiled(dv, in.v)};
-  }
-  torch::autograd::variable_list ByCudnnSegments(const at::Tensor& g) const {
-    const auto split = [&](const at::Tensor& x) { return SplitHeads(x, in.head_dim); };
-    const int64_t longest = Longest(in.segments.queries);
-    const auto [dq, dk, dv] = at::_cudnn_attention_backward(
-        split(g), split(in.q), split(in.k), split(in.v), fused.y, fused.lse, fused.seed,
-        fused.offset, /*attn_bias=*/{}, fused.queries, fused.keys, longest, longest,
-        /*dropout_p=*/0.0, in.segments.causal);
-    return {dq.reshape(in.q.sizes()), dk.reshape(in.k.sizes()), dv.reshape(in.v.sizes())};
   }
   torch::autograd::variable_list ByProducts(const at::Tensor& g) const {
     const auto like = [](const at::Tensor& x) { return at::zeros(x.sizes(), x.options()); };

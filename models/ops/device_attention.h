@@ -22,8 +22,7 @@ struct AttentionSegments {
 // probabilities.
 //
 // cuDNN's is taken where LibTorch's own settings ask for it: for segments of one length without a
-// mask (tiles) where it stands before flash attention in at::Context::sDPPriorityOrder(), for
-// others too where flash attention is switched off (userEnabledFlashSDP()).
+// mask (tiles), where it stands before flash attention in at::Context::sDPPriorityOrder().
 at::Tensor DeviceAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                            const AttentionSegments& segments, int64_t head_dim);
 

@@ -133,29 +133,4 @@ Gradients CudnnTilesBackward(const at::Tensor& g, const at::Tensor& q, const at:
   return {Tiled(dq, q), Tiled(dk, q), Tiled(dv, q)};
 }
 
-CudnnResult CudnnSegmentsForward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                 const std::optional<at::Tensor>& bias,
-                                 const std::optional<at::Tensor>& q_ends,
-                                 const std::optional<at::Tensor>& k_ends, c10::SymInt max_q,
-                                 c10::SymInt max_k, bool sums, double dropout, bool causal,
-                                 bool debug, std::optional<double> scale) {
-  CheckCommon(q, dropout, scale);
-  TORCH_CHECK(!bias && sums && !debug && q_ends && k_ends && max_q == max_k,
-              "an option that the stand-in does not know");
-  CudnnResult result = Forward(q, k, v, *q_ends, max_q.expect_int(), causal);
-  ReportUses("aten::_cudnn_attention_forward", {q, k, v, *q_ends}, {std::get<0>(result)});
-  return result;
-}
-
-Gradients CudnnSegmentsBackward(const at::Tensor& g, const at::Tensor& q, const at::Tensor& k,
-                                const at::Tensor& v, const at::Tensor& y, const at::Tensor& lse,
-                                const at::Tensor& seed, const at::Tensor& offset,
-                                const at::Tensor& bias, const at::Tensor& q_ends,
-                                const at::Tensor& k_ends, c10::SymInt max_q, c10::SymInt max_k,
-                                double dropout, bool causal, std::optional<double> scale) {
-  CheckCommon(q, dropout, scale);
-  ReportUses("aten::_cudnn_attention_backward", {g, q, k, v, y, lse, q_ends, k_ends, seed}, {});
-  return Backward(g, q, k, v, {y, lse, q_ends, k_ends, max_q, max_k, seed, offset, bias}, causal);
-}
-
 }  // namespace equipoise::testing

@@ -28,18 +28,4 @@ Gradients CudnnTilesBackward(const at::Tensor& g, const at::Tensor& q, const at:
                              const at::Tensor& k_ends, c10::SymInt max_q, c10::SymInt max_k,
                              double dropout, bool causal, std::optional<double> scale);
 
-// q [rows, heads, head_dim], ends int32 on the device; sums [segments, heads, longest, 1] fp32.
-CudnnResult CudnnSegmentsForward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                 const std::optional<at::Tensor>& bias,
-                                 const std::optional<at::Tensor>& q_ends,
-                                 const std::optional<at::Tensor>& k_ends, c10::SymInt max_q,
-                                 c10::SymInt max_k, bool sums, double dropout, bool causal,
-                                 bool debug, std::optional<double> scale);
-Gradients CudnnSegmentsBackward(const at::Tensor& g, const at::Tensor& q, const at::Tensor& k,
-                                const at::Tensor& v, const at::Tensor& y, const at::Tensor& lse,
-                                const at::Tensor& seed, const at::Tensor& offset,
-                                const at::Tensor& bias, const at::Tensor& q_ends,
-                                const at::Tensor& k_ends, c10::SymInt max_q, c10::SymInt max_k,
-                                double dropout, bool causal, std::optional<double> scale);
-
 }  // namespace equipoise::testing

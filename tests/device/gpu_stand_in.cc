@@ -415,8 +415,6 @@ TORCH_LIBRARY_IMPL(aten, CUDA, library) {
   library.impl("_reshape_alias", &ReshapeAlias);
   library.impl("_flash_attention_forward", &FlashForward);
   library.impl("_flash_attention_backward", &FlashBackward);
-  library.impl("_cudnn_attention_forward", &CudnnSegmentsForward);
-  library.impl("_cudnn_attention_backward", &CudnnSegmentsBackward);
   library.impl("_scaled_dot_product_cudnn_attention", &CudnnTilesForward);
   library.impl("_scaled_dot_product_cudnn_attention_backward", &CudnnTilesBackward);
   library.impl("_fused_rms_norm", &FusedRmsNorm);

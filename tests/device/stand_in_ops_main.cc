@@ -48,7 +48,7 @@ void TrainAll() {
     Train([=](Cell& cell) { cell.model = model; });
   }
   Train([](Cell& cell) { cell.freeze = {"vision"}, cell.recompute = "random 3"; });
-  ChooseAttention("cudnn");
+  ChooseAttention("cudnn_tiles");
   Train([](Cell&) {});
   ChooseAttention("flash");
   Train([](Cell& cell) { cell.tensor = 2; });

@@ -40,8 +40,8 @@ TEST_CASE("a product in fp8 is that of its rounded factors, rounded once", "[fp8
   CHECK(RelativeError(Fp8Product(x, weight, {}), x.to(at::kDouble).mm(weight.to(at::kDouble).t())) <
         5e-2);
   // Whatever the other rows are.
-  CHECK(Fp8Product(x.narrow(0, 8, 4), weight, bias).equal(
-      Fp8Product(x, weight, bias).narrow(0, 8, 4)));
+  CHECK(Fp8Product(x.narrow(0, 8, 4), weight, bias)
+            .equal(Fp8Product(x, weight, bias).narrow(0, 8, 4)));
 }
 
 TEST_CASE("infinite and undefined numbers stay visible in fp8", "[fp8]") {

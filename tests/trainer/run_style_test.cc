@@ -72,8 +72,9 @@ TEST_CASE("train.master says whether there are masters", "[trainer][cpu]") {
 
 TEST_CASE("plans are priced with the attention that train.attention takes", "[trainer][cpu]") {
   CHECK(StyleOfYaml("").attention == AttentionKernel::kFlash);
-  CHECK_FALSE(StyleOfYaml("").cudnn_tiles);
-  CHECK(StyleOfYaml("attention: cudnn").attention == AttentionKernel::kFlash3);
+  CHECK(StyleOfYaml("").cudnn_tiles);
+  CHECK_FALSE(StyleOfYaml("deterministic: true").cudnn_tiles);
+  CHECK_FALSE(StyleOfYaml("attention: flash").cudnn_tiles);
   CHECK(StyleOfYaml("attention: cudnn_tiles").attention == AttentionKernel::kFlash);
   CHECK(StyleOfYaml("attention: cudnn_tiles").cudnn_tiles);
 }

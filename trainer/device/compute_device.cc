@@ -52,10 +52,7 @@ at::Device OpenGpu(const NvidiaDriver& driver, const MpiEnvironment& mpi) {
   const auto index = static_cast<c10::DeviceIndex>(mpi.local_rank() % gpus);
   const at::Device device(at::kCUDA, index);
   TryKernel(device, driver);
-  spdlog::warn(
-      "computing on {} GPUs of this machine ({}): code that was never run on a GPU, see "
-      "docs/gpu.md",
-      gpus, driver.NameOf(index));
+  spdlog::info("computing on GPU {} of {} of this machine ({})", index, gpus, driver.NameOf(index));
   return device;
 }
 
@@ -91,8 +88,10 @@ std::unique_ptr<Communicator> WorldForDevice(std::unique_ptr<Communicator> world
   }
   if (world->size() == 1) return world;
   DeviceWorld devices = AddDevices(mpi, std::move(world), nccl, device.index());
-  spdlog::warn("tensors on GPUs go over {}: code that was never run on a GPU, see docs/gpu.md",
-               devices.backend);
+  spdlog::info("tensors on GPUs go over {}{}", devices.backend,
+               devices.backend.find("NCCL") == std::string::npos
+                   ? ""
+                   : ": which was never run between GPUs, see docs/gpu.md");
   return std::move(devices.world);
 }
 

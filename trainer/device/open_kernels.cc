@@ -11,8 +11,15 @@
 #include "models/ops/kernels/own_kernels.h"
 #include "parallel/comm/gather_text.h"
 #include "parallel/zero/kernels/optimizer_kernels.h"
+#include "trainer/device/nvidia_driver.h"
 
 namespace equipoise {
+
+std::string AttentionOn(at::Device device, const TrainSection& train) {
+  if (train.attention != "auto") return train.attention;
+  const bool hopper = device.is_cuda() && NvidiaDriver().MajorCapability(device.index()) >= 9;
+  return hopper && !train.deterministic ? "cudnn_tiles" : "flash";
+}
 
 void ChooseAttention(const std::string& setting) {
   at::Context& context = at::globalContext();
@@ -27,7 +34,6 @@ void ChooseAttention(const std::string& setting) {
     std::rotate(wanted.begin(), place, place + 1);  // first
   }
   context.setSDPPriorityOrder(wanted);
-  context.setSDPUseFlash(setting != "cudnn");
 }
 
 OwnKernels LoadOwnKernels() { return {ops::LoadKernels(), LoadOptimizerKernels()}; }

@@ -27,9 +27,12 @@ void UseOwnKernels(OwnKernels kernels);
 // ranks, when some rank cannot load the kernels.
 void OpenKernels(const std::string& setting, at::Device device, Communicator& world);
 
-// Sets whose kernels compute attention on GPUs, by `setting` (train.attention), for the rest of the
-// process: "flash", LibTorch's; "cudnn_tiles", cuDNN's where all tiles see all of their rows;
-// "cudnn", cuDNN's everywhere.
+// Whose kernels compute attention on a device, by train.attention: "flash", LibTorch's;
+// "cudnn_tiles", cuDNN's where all tiles see all of their rows. "auto" is the latter from Hopper
+// on, where it takes 0.63 of the time, but for train.deterministic.
+std::string AttentionOn(at::Device device, const TrainSection& train);
+
+// Sets it for the rest of the process. REQUIRES: a result of AttentionOn().
 void ChooseAttention(const std::string& setting);
 
 }  // namespace equipoise

@@ -61,8 +61,11 @@ WorstPack FindWorst(std::vector<Pack> packs, const Replica& replica) {
     const std::vector<LayerLoad> loads = loads_of(pack);
     std::vector<int64_t> bytes;
     bytes.reserve(static_cast<size_t>(replica.plan().pipeline()));
-    for (int rank = 0; rank < replica.plan().pipeline(); ++rank)
-      bytes.push_back(replica.forecast().Memory(schedule, loads, rank).total());
+    for (int rank = 0; rank < replica.plan().pipeline(); ++rank) {
+      // What the reserve is for, the allocator's tensors do not hold.
+      const MemoryForecast forecast = replica.forecast().Memory(schedule, loads, rank);
+      bytes.push_back(forecast.total() - forecast.reserve);
+    }
     const int64_t highest = *std::max_element(bytes.begin(), bytes.end());
     if (highest <= most) continue;
     most = highest;

@@ -17,10 +17,11 @@ void CheckFp8(const RunConfig& config, Precision precision) {
   }
   const Cluster cluster = MakeCluster(config.cluster);
   if (cluster.fp8_speedup > 0) return;
-  throw ConfigError(fmt::format(
-      "train.fp8: true needs GPUs with fp8 units, such as h100-80g, h200 or b200, and cluster.preset "
-      "is {}; leave it out there",
-      config.cluster.preset));
+  throw ConfigError(
+      fmt::format("train.fp8: true needs GPUs with fp8 units, such as h100-80g, h200 or b200, and "
+                  "cluster.preset "
+                  "is {}; leave it out there",
+                  config.cluster.preset));
 }
 
 }  // namespace equipoise

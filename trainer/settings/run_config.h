@@ -90,7 +90,7 @@ struct TrainSection {
   int64_t seed = 0;
   std::string device = "auto";
   std::string kernels = "auto";
-  std::string attention = "flash";
+  std::string attention = "auto";
   std::string precision = "auto";
   bool fp8 = false;
   LossScaleSection loss_scale;
@@ -120,11 +120,11 @@ struct TrainSection {
     visit("kernels", kernels,
           "of GPUs; auto: the program's own beside LibTorch's, aten: LibTorch's",
           OneOf({"auto", "aten"}));
-    visit("attention", attention,
-          "of GPUs, in 16 bits; flash: LibTorch's, cudnn_tiles: cuDNN's for tiles of one size, "
-          "cudnn: "
-          "cuDNN's everywhere",
-          OneOf({"flash", "cudnn_tiles", "cudnn"}));
+    visit(
+        "attention", attention,
+        "of GPUs, in 16 bits; flash: LibTorch's, cudnn_tiles: cuDNN's for tiles of one size; auto: "
+        "the latter on Hopper and later, unless the run is deterministic",
+        OneOf({"auto", "flash", "cudnn_tiles"}));
     visit("precision", precision,
           "auto: bf16 where the device has bf16 matrix units, else fp32; fp16 scales the loss",
           OneOf(PrecisionSettings()));

@@ -12,8 +12,8 @@ namespace equipoise {
 inline RunStyle StyleOf(const TrainSection& train, int context, bool sequence = false) {
   RunStyle style;
   style.program = &ThisProgram(/*own_kernels=*/train.kernels == "auto");
-  if (train.attention == "cudnn") style.attention = AttentionKernel::kFlash3;
-  style.cudnn_tiles = train.attention == "cudnn_tiles";
+  style.cudnn_tiles =
+      train.attention == "cudnn_tiles" || (train.attention == "auto" && !train.deterministic);
   style.fp8 = train.fp8;
   style.moment_bytes = ElementBytes(train.moments);
   style.whole_masters = train.precision == ToString(Precision::kFp16);

@@ -80,7 +80,7 @@ at::Tensor RotaryOn(const Launcher& launch, const at::Tensor& x, const at::Tenso
 
 // Of logits [rows, n] and their targets.
 void CheckLogits(const at::Tensor& logits, const at::Tensor& ids) {
-  EQUIPOISE_CHECK(logits.dim() == 2 && logits.is_contiguous());
+  EQUIPOISE_CHECK(logits.dim() == 2 && logits.stride(1) == 1);
   EQUIPOISE_CHECK(ids.scalar_type() == at::kLong && ids.is_contiguous() &&
                   ids.numel() == logits.size(0));
 }
@@ -94,7 +94,8 @@ at::Tensor SoftmaxStatisticsOn(const Launcher& launch, const at::Tensor& logits,
   OnActivations(logits, [&](auto type) {
     using T = decltype(type);
     launch(kernels::SoftmaxStatisticsRow<T>{Data<T>(logits), Data<int64_t>(ids),
-                                            MutableData<float>(statistics), rows, logits.size(1)},
+                                            MutableData<float>(statistics), rows, logits.size(1),
+                                            logits.stride(0)},
            rows);
   });
   return statistics;
@@ -121,7 +122,7 @@ void CrossEntropyGradientOn(const Launcher& launch, const GradientCall& call) {
     launch(kernels::CrossEntropyGradientRow<T>{MutableData<T>(call.logits), Data<int64_t>(call.ids),
                                                Data<float>(call.statistics),
                                                call.weights ? Data<float>(*call.weights) : nullptr,
-                                               rows, call.logits.size(1),
+                                               rows, call.logits.size(1), call.logits.stride(0),
                                                static_cast<float>(call.scale)},
            rows);
   });

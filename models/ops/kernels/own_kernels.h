@@ -10,7 +10,8 @@ namespace equipoise::ops {
 // bf16 and fp16, computed in fp32 and rounded once:
 //   equipoise::swi_glu(gate_up), equipoise::swi_glu_gradient(g, gate_up): models/ops/activation.h
 //   equipoise::rotary(x, cos, sin, direction): models/ops/rotary.h; direction -1: its gradient
-//   equipoise::softmax_statistics(logits, ids): of logits [rows, n], [3, rows] fp32: the largest,
+//   equipoise::softmax_statistics(logits, ids): of logits [rows, n], whose rows may
+//     lie apart, [3, rows] fp32: the largest,
 //     the sum of exp(logit - largest), the logit of the target; 0 where ids [rows] is not in [0, n)
 //   equipoise::cross_entropy_gradient_(logits, ids, statistics, weights, scale): the gradient of
 //     scale * weights (none: 1) * cross entropy, in the place of the logits

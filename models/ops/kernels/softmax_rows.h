@@ -38,7 +38,7 @@ struct SoftmaxStatisticsRow {
   const T* logits;
   const int64_t* ids;
   float* statistics;
-  int64_t rows, size;
+  int64_t rows, size, stride;  // between the rows of logits
 
   struct Shared {
     float numbers[kMostThreads];
@@ -47,7 +47,7 @@ struct SoftmaxStatisticsRow {
 
   template <int, class Team>
   EQUIPOISE_DEVICE void Run(int64_t row, const Team& team) const {
-    const T* from = logits + row * size;
+    const T* from = logits + row * stride;
     float largest = -FLT_MAX;
     Lanes<kWidest<T>> sums = {};
     OverRow(team, from, size, [&](auto elements, int64_t i) {
@@ -85,7 +85,7 @@ struct CrossEntropyGradientRow {
   const int64_t* ids;
   const float* statistics;
   const float* weights;
-  int64_t rows, size;
+  int64_t rows, size, stride;
   float scale;
 
   using Shared = Nothing;
@@ -93,7 +93,7 @@ struct CrossEntropyGradientRow {
 
   template <int, class Team>
   EQUIPOISE_DEVICE void Run(int64_t row, const Team& team) const {
-    T* at = logits + row * size;
+    T* at = logits + row * stride;
     const float largest = statistics[row], part = 1.0F / statistics[rows + row];
     const float factor = weights == nullptr ? scale : weights[row] * scale;
     const int64_t id = ids[row];
