@@ -11,39 +11,39 @@ from speed_stages import median_of, shape_settings, shape_steps
 KERNEL_LINES = 60  # of the table of kernels, in the report
 
 
-def kernels(machine, found):
+def traced(machine, found, name, **settings):
     """CUDA kernels of a step by time, and their trace. The table is written behind the trace."""
     steps = 5 if machine.on_gpu else machine.numbers["shape_steps"]
-    folder = machine.scratch / "kernels"
+    folder = machine.scratch / name
 
     def is_time(_):
         lines = folder / "metrics.jsonl"
         return is_lines(lines, steps) and ((folder / "kernels.txt").exists()
                                            or is_lines(lines, steps + 5))
     try:
-        _, text = machine.train("kernels", "shape", until=is_time, keep=True, run__trace_steps=0,
-                                run__kernel_trace=1, **shape_settings(machine))
+        _, text = machine.train(name, "shape", until=is_time, keep=True, run__trace_steps=0,
+                                run__kernel_trace=1, **{**shape_settings(machine), **settings})
         if not (folder / "kernels.txt").exists():
             said = [line for line in text.splitlines() if "kernel_trace" in line
                     and not line.startswith("$")]
             raise Failed("no kernels.txt: " + last_line("\n".join(said) or text))
         lines = (folder / "kernels.txt").read_text(encoding="utf-8").splitlines()
-        shutil.copy(folder / "kernels.txt", machine.logs / "kernels.txt")
-        traces = [path for path in (folder / "kernels.json", folder / "kernels.0.json")
-                  if path.exists()]
-        packed = "no trace"
-        if traces:
-            data = gzip.compress(traces[0].read_bytes())
-            packed = f"a trace of {len(data) / 2**20:.1f} MiB"
-            if len(data) < FILE_LIMIT:
-                (machine.results / "kernels.json.gz").write_bytes(data)
-            else:
-                packed += ", which is left behind"
+        shutil.copy(folder / "kernels.txt", machine.logs / f"{name}.txt")
+        data = gzip.compress((folder / "kernels.0.json").read_bytes())
+        if len(data) < FILE_LIMIT:
+            (machine.results / f"{name}.json.gz").write_bytes(data)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    found["sections"].append(("Kernels by time",
+    found["sections"].append((f"{name} by time".capitalize(),
                               "\n".join(["```", *lines[:KERNEL_LINES], "```"])))
-    return f"{lines[-1].strip() if lines else 'an empty table'}; {packed}"
+    return lines[-1].strip() if lines else "an empty table"
+
+
+def kernels(machine, found):
+    notes = [traced(machine, found, "kernels")]
+    if machine.on_gpu:
+        notes.append("fp8: " + traced(machine, found, "kernels-fp8", train__fp8="true"))
+    return "; ".join(notes)
 
 
 # -- ways of training
@@ -52,27 +52,26 @@ LORA = {"model__adapter__targets": "all-linear", "model__adapter__rank": 16}
 # What is set beside configs/shape.yaml; the first is what the others are compared with.
 METHODS = {
     "full training": {},
-    "train.attention=cudnn_tiles": {"train__attention": "cudnn_tiles"},
     "train.fp8=true": {"train__fp8": "true"},
-    "both of these": {"train__fp8": "true", "train__attention": "cudnn_tiles"},
+    "train.attention=flash": {"train__attention": "flash"},
+    "train.kernels=aten": {"train__kernels": "aten"},
+    "train.deterministic=true": {"train__deterministic": "true"},
+    "train.moments=8bit": {"train__moments": "8bit"},
+    "train.master=none": {"train__master": "none"},
+    "train.precision=fp16": {"train__precision": "fp16"},
+    "train.moments=bf16": {"train__moments": "bf16"},
+    "balance.recompute=full": {"balance__recompute": "full"},
+    "LoRA": LORA,
+    "QLoRA, nf4": {**LORA, "model__base": "nf4"},
+    "LoRA over int8": {**LORA, "model__base": "int8"},
     "train.offload=[optimizer]": {"train__offload": "[optimizer]"},
+    "balance.recompute=full_offload": {"train__offload": "[activations]",
+                                       "balance__recompute": "full_offload"},
     "train.offload=[optimizer,gradients]": {"train__offload": "[optimizer,gradients]"},
     "train.offload=[optimizer,gradients,parameters]": {
         "train__offload": "[optimizer,gradients,parameters]"},
     "balance.recompute=offload": {"train__offload": "[activations]",
                                   "balance__recompute": "offload"},
-    "balance.recompute=full": {"balance__recompute": "full"},
-    "balance.recompute=full_offload": {"train__offload": "[activations]",
-                                       "balance__recompute": "full_offload"},
-    "LoRA": LORA,
-    "QLoRA, nf4": {**LORA, "model__base": "nf4"},
-    "LoRA over int8": {**LORA, "model__base": "int8"},
-    "train.moments=bf16": {"train__moments": "bf16"},
-    "train.moments=8bit": {"train__moments": "8bit"},
-    "train.master=none": {"train__master": "none"},
-    "train.precision=fp16": {"train__precision": "fp16"},
-    "train.deterministic=true": {"train__deterministic": "true"},
-    "train.kernels=aten": {"train__kernels": "aten"},
 }
 SHORT_METHODS = ("full training", "LoRA", "train.moments=bf16")
 METHOD_STEPS = 3

@@ -85,10 +85,9 @@ def timed_shape(machine, name, steps, **settings):
 def choices(machine, found):
     """The same steps with each choice that only a GPU can settle."""
     steps = max(2, machine.numbers["shape_steps"] // 2)
-    kinds = {"own kernels, flash attention": {},
+    kinds = {"own kernels": {},
              "train.kernels: aten": {"train__kernels": "aten"},
-             # cudnn everywhere takes 99 ms where flash takes 1 ms for packed rows (bench_ops).
-             "train.attention: cudnn_tiles": {"train__attention": "cudnn_tiles"}}
+             "train.attention: flash": {"train__attention": "flash"}}
     times, notes, wrong = {}, [], []
     for name, settings in kinds.items():
         try:
@@ -97,7 +96,7 @@ def choices(machine, found):
         except Failed as error:
             wrong.append(f"{name}: {error}")
             continue
-        base = times.get("own kernels, flash attention")
+        base = times.get("own kernels")
         ratio = f", {times[name] / base:.3f} of the first" if base and len(times) > 1 else ""
         notes.append(f"{name}: {times[name]:.3f} s{ratio}")
     found["choices"] = times
@@ -108,15 +107,30 @@ def choices(machine, found):
 
 def shape_8b(machine, found):
     """InternVL2-8B's shape, whose state fills a GPU of 141 GB."""
-    settings = {"train__moments": "bf16"}
+    ways = {"train.moments=bf16": {"train__moments": "bf16"}}
     if machine.on_gpu:
         memory = answer("nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits")
         if not memory.split("\n")[0].strip().isdigit() or int(memory.split("\n")[0]) < 120_000:
             raise Skipped(f"needs a GPU of 141 GB, not of {memory.splitlines()[:1]} MiB")
-        settings["model__hf"] = "models/internvl2-8b"
-    seconds, peak = timed_shape(machine, "shape-8b", 2, **settings)
-    found["shape_8b"] = {"step_s": seconds, "mem_peak_bytes": peak}
-    return f"{seconds:.3f} s a step, {peak / 2**30:.1f} GiB"
+        ways["train.moments=8bit"] = {"train__moments": "8bit"}
+        ways["train.moments=bf16, train.fp8=true"] = {"train__moments": "bf16",
+                                                      "train__fp8": "true"}
+        ways = {name: {**settings, "model__hf": "models/internvl2-8b"}
+                for name, settings in ways.items()}
+    results, wrong = found.setdefault("shape_8b", {}), []
+    for name, settings in ways.items():
+        try:
+            rows, text = shape_steps(machine, "8b-" + re.sub(r"\W+", "-", name), 3, **settings)
+        except Failed as error:
+            wrong.append(f"{name}: {error}")
+            continue
+        results[name] = {key: median_of(rows, key)
+                         for key in ("step_s", "mfu", "predicted_step_s", "mem_peak_bytes")}
+        results[name]["probe"] = [line for line in text.splitlines() if "probe: it" in line]
+    found["sections"].append(("InternVL2-8B's shape", "\n".join(
+        f"- {name}: {row}" for name, row in results.items())))
+    return finish([f"{name}: {row['step_s']:.3f} s a step" + (
+        f", MFU {row['mfu']:.1%}" if row["mfu"] else "") for name, row in results.items()], wrong)
 
 
 def profile_shape(machine, found):

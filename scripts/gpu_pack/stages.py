@@ -258,8 +258,8 @@ STAGES = [
     Stage("shape", 130, speed_stages.shape),
     Stage("profile_shape", 80, speed_stages.profile_shape),
     Stage("transformers", 90, speed_stages.transformers),
-    Stage("kernels", 60, method_stages.kernels),
+    Stage("kernels", 80, method_stages.kernels),
     Stage("choices", 100, speed_stages.choices),
-    Stage("shape_8b", 90, speed_stages.shape_8b),
+    Stage("shape_8b", 160, speed_stages.shape_8b),
     Stage("methods", 400, method_stages.methods),  # as many ways as there is time for
 ]
