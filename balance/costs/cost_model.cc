@@ -81,6 +81,29 @@ std::vector<LayerSpec> SharedLayers(ModelConfig config, const CostModel::Options
   return shared;
 }
 
+// Bytes that LibTorch's operations move on a GPU to unpack an element of a packed weight, in each
+// pass: what an H200 took longer (docs/gpu_runs), at the speed of element-wise kernels. GPTQ's
+// codes are unpacked likewise, and were not measured.
+double UnpackedBytes(Packing packing) {
+  if (packing == Packing::kNone) return 0;
+  return packing == Packing::kInt8 ? 44 : 76;
+}
+
+double UnpackingSeconds(const LayerSpec& work, int tensor_ranks, const Cluster& cluster) {
+  if (cluster.multiprocessors == 0) return 0;
+  double bytes = 0;
+  for (const TensorSpec& tensor : work.parameters)
+    bytes += UnpackedBytes(tensor.packing) * static_cast<double>(tensor.LargestPart(tensor_ranks));
+  return bytes / (cluster.memory_bytes_per_s * cluster.memory_efficiency);
+}
+
+double WeightsOf(const HalfCost& half) {
+  double weights = 0;
+  for (const Product& product : half.products)
+    weights += static_cast<double>(product.n) * static_cast<double>(product.k);
+  return weights;
+}
+
 }  // namespace
 
 CostModel::Options CostModel::OptionsOf(const Plan& plan, Options options) {
@@ -212,7 +235,20 @@ CostModel::Halves CostModel::HalvesOf(const LayerSpec& work, const LayerLoad& lo
   const bool fp8 = options_.style.fp8 && work.has_halves && cluster_.fp8_speedup > 0;
   const HalfSetting setting = {cluster_,   options_.style, options_.element_bytes,
                                row_shares, context_link_,  fp8};
-  return {HalfSeconds(work.attention, load, setting), HalfSeconds(work.mlp, load, setting)};
+  Halves halves = {HalfSeconds(work.attention, load, setting),
+                   HalfSeconds(work.mlp, load, setting)};
+  const double unpacking = UnpackingSeconds(work, options_.tensor, cluster_);
+  if (unpacking == 0) return halves;
+  const double of_attention = WeightsOf(work.attention), of_mlp = WeightsOf(work.mlp);
+  const auto add = [&](HalfTimes& half, double weights) {
+    const double seconds = unpacking * weights / (of_attention + of_mlp);
+    half.products_s += seconds;
+    half.forward_s += seconds;
+    half.input_gradient_s += seconds;
+  };
+  add(halves.attention, of_attention);
+  add(halves.mlp, of_mlp);
+  return halves;
 }
 
 // Times of a layer whose weights are all trained.

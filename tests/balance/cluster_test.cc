@@ -55,6 +55,9 @@ TEST_CASE("the host's memory is the preset's, or as given", "[balance][cpu]") {
   CHECK(given.host.bytes == int64_t{256} << 30);
   CHECK(given.host.bytes_per_s == 300e9);
   CHECK(given.host.link_bytes_per_s == 50e9);
+  // Two devices share a link, as presets have it.
+  CHECK(FromYaml("{preset: h100-80g}").host.link_bytes_per_s == 25e9);
+  CHECK(FromYaml("{preset: h100-80g, gpus_per_node: 1}").host.link_bytes_per_s == 50e9);
 }
 
 TEST_CASE("a GPU of one's own is typed in", "[balance][cpu]") {

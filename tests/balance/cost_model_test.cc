@@ -219,6 +219,27 @@ TEST_CASE(
   CHECK(times(h200, true, "head").forward_s == times(h200, false, "head").forward_s);
 }
 
+TEST_CASE("packed weights are unpacked in each pass, which takes GPUs time", "[balance][cpu]") {
+  ModelConfig model = PresetConfig("internvl2-26b");
+  model.lora.targets = {"all-linear"};
+  const auto times = [&](Packing packing) {
+    model.quantize = {packing, {"llm"}};
+    const CostModel costs(model, A100(), {});
+    return std::pair(costs.Times(Find(costs, kDecoderBlock), kLoad),
+                     costs.Times(Find(costs, "vision_block"), kLoad));
+  };
+  const auto [plain, vision] = times(Packing::kNone);
+  const auto [int8, int8_vision] = times(Packing::kInt8);
+  const auto [nf4, nf4_vision] = times(Packing::kNf4);
+  CHECK(plain.forward_s < int8.forward_s);
+  CHECK(int8.forward_s < nf4.forward_s);
+  // 44 and 76 bytes for each weight, once in forward and once in backward.
+  const double of_nf4 = nf4.forward_s - plain.forward_s;
+  CHECK(int8.forward_s - plain.forward_s == Approx(of_nf4 * 44 / 76));
+  CHECK(nf4.input_gradient_s - plain.input_gradient_s == Approx(of_nf4));
+  CHECK(nf4_vision.forward_s == vision.forward_s);
+}
+
 TEST_CASE("sequence-parallel ranks share out rows, context-parallel ones the sequence",
           "[balance][cpu]") {
   const ModelConfig model = PresetConfig("internvl2-26b");
