@@ -187,8 +187,7 @@ Cluster MakeCluster(const ClusterConfig& config) {
   cluster.host.bytes_per_s = 1e9 * config.host_gb_s.value_or(host.memory_gb_s);
   // Presets' links are shared by two devices; one that is alone on its machine has all of it.
   const bool alone = cluster.devices_per_node == 1 && config.preset != kLocalPreset;
-  cluster.host.link_bytes_per_s =
-      1e9 * config.pcie_gb_s.value_or((alone ? 2 : 1) * host.link_gb_s);
+  cluster.host.link_bytes_per_s = 1e9 * config.pcie_gb_s.value_or((alone ? 2 : 1) * host.link_gb_s);
   cluster.price_per_device_hour = config.price_per_gpu_hour.value_or(preset.price);
   cluster.lists_price = !config.price_per_gpu_hour && preset.price > 0;
   cluster.gemm_efficiency = config.gemm_efficiency.value_or(preset.gemm);

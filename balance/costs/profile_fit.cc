@@ -6,7 +6,7 @@
 
 #include "models/spec/layer_spec.h"
 
-// Non-negative least squares with relative errors. There are only eight terms, so every subset is
+// Non-negative least squares. There are only eight terms, so every subset is
 // solved by the normal equations, and the best solution without a negative coefficient is the
 // optimum: O(2^8 x 8^2 x measurements). Terms of pictures that are proportional to patches in all
 // measurements are left out.
@@ -38,11 +38,14 @@ double Dot(const Row& a, const Row& b) {
 // and by each term's largest value (pairs are millions of times the constant).
 struct Problem {
   std::vector<Row> rows;
+  std::vector<double> weights;  // of the squared errors
   Row scale = {};
 };
 
-Problem Scaled(const std::vector<LayerLoad>& loads, const std::vector<double>& measured) {
+Problem Scaled(const std::vector<LayerLoad>& loads, const std::vector<double>& measured,
+               Errors errors) {
   Problem problem;
+  const double largest = *std::max_element(measured.begin(), measured.end());
   for (size_t i = 0; i < loads.size(); ++i) {
     if (measured[i] <= 0) continue;
     Row row = Terms(loads[i]);
@@ -51,6 +54,7 @@ Problem Scaled(const std::vector<LayerLoad>& loads, const std::vector<double>& m
       problem.scale[k] = std::max(problem.scale[k], row[k]);
     }
     problem.rows.push_back(row);
+    problem.weights.push_back(errors == Errors::kRelative ? 1 : std::pow(measured[i] / largest, 2));
   }
   for (Row& row : problem.rows) {
     for (size_t k = 0; k < kTerms; ++k) {
@@ -74,21 +78,26 @@ unsigned LikePatches(const std::vector<Row>& scaled) {
 
 // Least squares over the terms of `subset` (a bit each) by the normal equations and Gauss-Jordan
 // elimination. False where they are singular or a coefficient is negative.
-bool Solve(const std::vector<Row>& rows, unsigned subset, Row& solution) {
+bool Solve(const Problem& problem, unsigned subset, Row& solution) {
+  const std::vector<Row>& rows = problem.rows;
   std::vector<size_t> terms;
   for (size_t k = 0; k < kTerms; ++k) {
     if ((subset >> k & 1U) != 0) terms.push_back(k);
   }
   const size_t n = terms.size();
   std::array<std::array<double, kTerms + 1>, kTerms> m = {};
-  for (const Row& row : rows) {
+  double weights = 0;
+  for (size_t r = 0; r < rows.size(); ++r) {
+    const Row& row = rows[r];
+    const double weight = problem.weights[r];
+    weights += weight;
     for (size_t i = 0; i < n; ++i) {
-      for (size_t j = 0; j < n; ++j) m[i][j] += row[terms[i]] * row[terms[j]];
-      m[i][n] += row[terms[i]];
+      for (size_t j = 0; j < n; ++j) m[i][j] += weight * row[terms[i]] * row[terms[j]];
+      m[i][n] += weight * row[terms[i]];
     }
   }
   for (size_t i = 0; i < n; ++i) {
-    if (m[i][i] < 1e-10 * static_cast<double>(rows.size())) return false;
+    if (m[i][i] < 1e-10 * weights) return false;
     for (size_t r = 0; r < n; ++r) {
       if (r == i) continue;
       const double factor = m[r][i] / m[i][i];
@@ -103,9 +112,11 @@ bool Solve(const std::vector<Row>& rows, unsigned subset, Row& solution) {
   return true;
 }
 
-double SumOfSquares(const std::vector<Row>& rows, const Row& solution) {
+// Of relative errors, weighted or not.
+double SumOfSquares(const Problem& problem, const Row& solution, bool weighted) {
   double sum = 0;
-  for (const Row& row : rows) sum += std::pow(Dot(row, solution) - 1, 2);
+  for (size_t i = 0; i < problem.rows.size(); ++i)
+    sum += (weighted ? problem.weights[i] : 1) * std::pow(Dot(problem.rows[i], solution) - 1, 2);
   return sum;
 }
 
@@ -113,24 +124,27 @@ double SumOfSquares(const std::vector<Row>& rows, const Row& solution) {
 
 double LoadFit::At(const LayerLoad& load) const { return Dot(coefficients, Terms(load)); }
 
-LoadFit FitLoads(const std::vector<LayerLoad>& loads, const std::vector<double>& measured) {
-  const Problem problem = Scaled(loads, measured);
+LoadFit FitLoads(const std::vector<LayerLoad>& loads, const std::vector<double>& measured,
+                 Errors errors) {
   LoadFit fit;
+  if (measured.empty()) return fit;
+  const Problem problem = Scaled(loads, measured, errors);
   if (problem.rows.empty()) return fit;
-  double least = std::numeric_limits<double>::infinity();
+  double least = std::numeric_limits<double>::infinity(), relative = 0;
   const unsigned idle = LikePatches(problem.rows);
   for (unsigned subset = 1; subset < 1U << kTerms; ++subset) {
     Row solution;
     if ((subset & idle) != 0) continue;
-    if (!Solve(problem.rows, subset, solution)) continue;
-    const double sum = SumOfSquares(problem.rows, solution);
+    if (!Solve(problem, subset, solution)) continue;
+    const double sum = SumOfSquares(problem, solution, /*weighted=*/true);
     if (sum >= least) continue;
     least = sum;
+    relative = SumOfSquares(problem, solution, /*weighted=*/false);
     for (size_t k = 0; k < kTerms; ++k) {
       fit.coefficients[k] = problem.scale[k] > 0 ? solution[k] / problem.scale[k] : 0;
     }
   }
-  fit.residual = std::sqrt(least / static_cast<double>(problem.rows.size()));
+  fit.residual = std::sqrt(relative / static_cast<double>(problem.rows.size()));
   return fit;
 }
 
@@ -153,9 +167,9 @@ LayerFit FitLayer(const Profile& profile, const std::string& layer_kind, const s
   }
   LayerFit fit;
   fit.measurements = static_cast<int>(loads.size());
-  fit.forward_s = FitLoads(loads, forward);
-  fit.input_gradient_s = FitLoads(loads, input);
-  fit.weight_gradient_s = FitLoads(loads, weight);
+  fit.forward_s = FitLoads(loads, forward, Errors::kAbsolute);
+  fit.input_gradient_s = FitLoads(loads, input, Errors::kAbsolute);
+  fit.weight_gradient_s = FitLoads(loads, weight, Errors::kAbsolute);
   fit.work_bytes = FitLoads(loads, work);
   for (size_t r = 0; r < kept.size(); ++r) fit.kept_bytes[r] = FitLoads(loads, kept[r]);
   double squares = 0, count = 0;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -18,10 +19,16 @@ struct LoadFit {
   double At(const LayerLoad& load) const;
 };
 
-// The fit with the least sum of squared relative errors; exact. Where tiles of one size were
+// Which errors are squared and summed. Absolute ones are for times: on a GPU small loads take as
+// long as their launches, and a fit to these would price large ones, of which steps are made, too
+// low.
+enum class Errors : uint8_t { kRelative, kAbsolute };
+
+// The fit with the least sum of squared errors; exact. Where tiles of one size were
 // measured, patch pairs and image tokens are proportional to patches, whose coefficient then covers
 // all three. Measurements of 0 are left out; all coefficients are 0 where none remains.
-LoadFit FitLoads(const std::vector<LayerLoad>& loads, const std::vector<double>& measured);
+LoadFit FitLoads(const std::vector<LayerLoad>& loads, const std::vector<double>& measured,
+                 Errors errors = Errors::kRelative);
 
 // A fit to the measurements of one layer kind and shape.
 struct LayerFit {

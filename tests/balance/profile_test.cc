@@ -186,6 +186,22 @@ TEST_CASE("a fit finds the coefficients, and none below zero", "[balance][cpu]")
   CHECK(FitLoads(loads, std::vector<double>(loads.size(), 0.0)).At(loads[0]) == 0);
 }
 
+TEST_CASE("times of large loads are met where small ones take as long as their launches",
+          "[balance][cpu]") {
+  std::vector<LayerLoad> loads;
+  std::vector<double> measured;
+  for (const int64_t tokens : {1024, 2048, 4096, 8192}) {
+    loads.push_back(Load(0, tokens));
+    loads.back().token_pairs = 0;
+    measured.push_back(std::max(1.9e-3, 0.73e-6 * static_cast<double>(tokens)));
+  }
+  const auto error = [&](Errors errors) {
+    return FitLoads(loads, measured, errors).At(loads.back()) / measured.back() - 1;
+  };
+  CHECK(std::abs(error(Errors::kAbsolute)) < 0.04);
+  CHECK(error(Errors::kRelative) < -0.08);
+}
+
 TEST_CASE("pictures of any size are fitted by patches and their pairs", "[balance][cpu]") {
   std::vector<LayerLoad> loads;
   std::vector<double> measured;

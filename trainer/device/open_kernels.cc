@@ -15,10 +15,10 @@
 
 namespace equipoise {
 
-std::string AttentionOn(at::Device device, const TrainSection& train) {
-  if (train.attention != "auto") return train.attention;
+std::string AttentionOn(at::Device device, const std::string& setting, bool deterministic) {
+  if (setting != "auto") return setting;
   const bool hopper = device.is_cuda() && NvidiaDriver().MajorCapability(device.index()) >= 9;
-  return hopper && !train.deterministic ? "cudnn_tiles" : "flash";
+  return hopper && !deterministic ? "cudnn_tiles" : "flash";
 }
 
 void ChooseAttention(const std::string& setting) {

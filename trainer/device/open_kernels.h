@@ -30,7 +30,7 @@ void OpenKernels(const std::string& setting, at::Device device, Communicator& wo
 // Whose kernels compute attention on a device, by train.attention: "flash", LibTorch's;
 // "cudnn_tiles", cuDNN's where all tiles see all of their rows. "auto" is the latter from Hopper
 // on, where it takes 0.63 of the time, but for train.deterministic.
-std::string AttentionOn(at::Device device, const TrainSection& train);
+std::string AttentionOn(at::Device device, const std::string& setting, bool deterministic);
 
 // Sets it for the rest of the process. REQUIRES: a result of AttentionOn().
 void ChooseAttention(const std::string& setting);

@@ -86,7 +86,7 @@ RunSetup SetUpRun(RunConfig& config, MpiEnvironment& mpi) {
   std::vector<int> machines = GatherMachines(*world, mpi.machine());
   world = WorldForDevice(std::move(world), mpi, device, config.parallel.nccl);
   OpenKernels(config.train.kernels, device, *world);
-  ChooseAttention(AttentionOn(device, config.train));
+  ChooseAttention(AttentionOn(device, config.train.attention, config.train.deterministic));
   if (device.is_cuda()) {  // all ranks, or none
     UseGpuOf(device, mpi, *world, config);
     ProbeUnknownGpu(device, *world, config.cluster);
