@@ -52,6 +52,41 @@ struct CrossEntropyNode : torch::autograd::Node {
   std::string name() const override { return "CrossEntropy(" + weight->name + ")"; }
 };
 
+// On a GPU the products of a vocabulary that is no multiple of 16 bytes, such as InternLM2's of
+// 92553, take kernels of a sixth of the speed. There all but the last columns are one product,
+// these few another, and the rows of logits begin at multiples of 16 bytes.
+struct Columns {
+  int64_t aligned, rest;
+};
+
+int64_t ColumnsOf16Bytes(const at::Tensor& x) { return 16 / x.element_size(); }
+
+Columns ColumnsOf(const at::Tensor& x, int64_t count) {
+  const int64_t rest = x.is_cpu() ? 0 : count % ColumnsOf16Bytes(x);
+  return {count - rest, rest};
+}
+
+// x weight'
+at::Tensor LogitsOf(const at::Tensor& x, const at::Tensor& weight) {
+  const auto [aligned, rest] = ColumnsOf(x, weight.size(0));
+  if (rest == 0) return at::mm(x, weight.t());
+  const int64_t stride = aligned + ColumnsOf16Bytes(x);
+  const at::Tensor logits = at::empty({x.size(0), stride}, x.options());
+  at::Tensor most = logits.narrow(1, 0, aligned), last = logits.narrow(1, aligned, rest);
+  at::mm_out(most, x, weight.narrow(0, 0, aligned).t());
+  at::mm_out(last, x, weight.narrow(0, aligned, rest).t());
+  return logits.narrow(1, 0, aligned + rest);
+}
+
+// g weight
+at::Tensor InputGradient(const at::Tensor& g, const at::Tensor& weight) {
+  const auto [aligned, rest] = ColumnsOf(g, weight.size(0));
+  if (rest == 0) return at::mm(g, weight);
+  // The few first: their sum is rounded once more than all of it.
+  at::Tensor sum = at::mm(g.narrow(1, aligned, rest), weight.narrow(0, aligned, rest));
+  return sum.addmm_(g.narrow(1, 0, aligned), weight.narrow(0, 0, aligned));
+}
+
 void AddWeightGradient(const at::Tensor& g, const at::Tensor& x, Parameter& weight,
                        Gradients& gradients) {
   if (gradients.in_backward) {
@@ -60,7 +95,10 @@ void AddWeightGradient(const at::Tensor& g, const at::Tensor& x, Parameter& weig
     gradients.weight =
         gradients.weight.defined() ? gradients.weight.to(at::kFloat).add_(product) : product;
   } else {
-    AddProduct(weight.gradient, g, x);
+    const auto [aligned, rest] = ColumnsOf(g, g.size(1));
+    AddProduct(weight.gradient.narrow(0, 0, aligned), g.narrow(1, 0, aligned), x);
+    if (rest > 0)
+      AddProduct(weight.gradient.narrow(0, aligned, rest), g.narrow(1, aligned, rest), x);
   }
 }
 
@@ -166,17 +204,6 @@ LogitsLoss LossByOwnKernels(at::Tensor logits, const ChunkTargets& targets, cons
   return {losses, std::move(logits)};
 }
 
-// x weight'. On GPUs the rows of 16-bit logits begin at multiples of 16 bytes: of a vocabulary that
-// is not a multiple of 8 (InternLM2's 92553) all three products of the head take kernels of a sixth
-// of the speed otherwise.
-at::Tensor LogitsOf(const at::Tensor& x, const at::Tensor& weight) {
-  const int64_t columns = weight.size(0), multiple = 16 / weight.element_size();
-  const int64_t stride = (columns + multiple - 1) / multiple * multiple;
-  if (x.is_cpu() || stride == columns) return at::mm(x, weight.t());
-  at::Tensor logits = at::empty({x.size(0), stride}, x.options()).narrow(1, 0, columns);
-  return at::mm_out(logits, x, weight.t());
-}
-
 // Returns the weighted loss of the rows of `chunk`, fp64, without the scale.
 at::Tensor Chunk(const at::Tensor& x, const Targets& targets, Parameter& weight,
                  Gradients& gradients, const Rows& chunk) {
@@ -192,7 +219,7 @@ at::Tensor Chunk(const at::Tensor& x, const Targets& targets, Parameter& weight,
   if (wants_gradient) {
     if (gradients.of_x) {
       gradients.x.narrow(0, begin, rows)
-          .copy_(at::mm(loss.gradient, weight.value).narrow(0, 0, rows));
+          .copy_(InputGradient(loss.gradient, weight.value).narrow(0, 0, rows));
     }
     if (gradients.of_weight) AddWeightGradient(loss.gradient, part, weight, gradients);
   }
