@@ -221,6 +221,7 @@ bool WithinRounding(const Cell& cell, const CellErrors& errors, const CellResult
   if (errors.Within(bounds) || cell.precision == "fp32" || alone) return errors.Within(bounds);
   Cell exact = InOneProcess(cell);
   exact.precision = "fp32";
+  exact.fp8 = false;
   return errors.Within(AtLeast(bounds, Compare(one, Known(exact)), 2));
 }
 
