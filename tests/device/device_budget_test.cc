@@ -36,8 +36,8 @@ struct Budget {
                            // two of the decoder, both ends, the head's last columns (3); biases of
                            // linears that share an input are joined anew where they are no multiple
                            // of kFlatAlignment
-  int64_t of_step;  // operations beside those: norm, clipping, AdamW
-  int64_t waits;    // of a step, whatever its micro-batches
+  int64_t of_step;         // operations beside those: norm, clipping, AdamW
+  int64_t waits;           // of a step, whatever its micro-batches
 };
 
 TEST_CASE("a step starts no more operations, and waits no more often, than it did", "[device]") {
