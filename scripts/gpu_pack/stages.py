@@ -260,6 +260,6 @@ STAGES = [
     Stage("transformers", 90, speed_stages.transformers),
     Stage("kernels", 80, method_stages.kernels),
     Stage("choices", 100, speed_stages.choices),
-    Stage("shape_8b", 160, speed_stages.shape_8b),
+    Stage("shape_8b", 220, speed_stages.shape_8b),
     Stage("methods", 400, method_stages.methods),  # as many ways as there is time for
 ]

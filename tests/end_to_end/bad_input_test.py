@@ -119,6 +119,11 @@ def settings(cases, config):
     cases.refused("products in fp8 on a CPU",
                   tiny_case.command(config, 1, train__fp8="true", train__precision="bf16"), 2,
                   "train.fp8", "fp8 units")
+    for ranks in (1, 2):
+        cases.refused(f"products in fp8 on CPUs, planned for GPUs, {ranks} ranks",
+                      tiny_case.command(config, ranks, train__fp8="true", train__precision="bf16",
+                                        cluster__preset="h200", train__device="cpu"), 2,
+                      "train.fp8", "compute capability 9.0", "rank 0 computes on")
     cases.refused("parameters that are to be offloaded without their gradients",
                   tiny_case.command(config, 2, train__offload="[optimizer, parameters]"), 2,
                   "train.offload", "parameters", "add gradients")

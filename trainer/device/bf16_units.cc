@@ -37,6 +37,12 @@ bool GpuHasBf16MatrixUnits(int index) {
   return !driver.found() || driver.MajorCapability(index) >= kAmpere;
 }
 
+bool GpuIsHopperOrLater(int index) {
+  constexpr int kHopper = 9;
+  const NvidiaDriver driver;
+  return driver.found() && driver.MajorCapability(index) >= kHopper;
+}
+
 bool ThisMachineHasBf16MatrixUnits(const std::string& device) {
   if (device == "cpu" || !HasGpu(NvidiaDriver())) return CpuHasBf16MatrixUnits();
   return GpuHasBf16MatrixUnits(0);

@@ -12,6 +12,10 @@ bool CpuHasBf16MatrixUnits();
 // without NVIDIA's driver, when tests simulate a GPU.
 bool GpuHasBf16MatrixUnits(int index);
 
+// Whether GPU `index` of this machine is of compute capability 9 or later, with fp8 matrix units.
+// False without NVIDIA's driver.
+bool GpuIsHopperOrLater(int index);
+
 // Whether the device on which ranks of this machine compute has bf16 matrix units: a GPU if there
 // is one and `device` (train.device) is not "cpu", else the CPU.
 bool ThisMachineHasBf16MatrixUnits(const std::string& device);

@@ -11,13 +11,13 @@
 #include "models/ops/kernels/own_kernels.h"
 #include "parallel/comm/gather_text.h"
 #include "parallel/zero/kernels/optimizer_kernels.h"
-#include "trainer/device/nvidia_driver.h"
+#include "trainer/device/bf16_units.h"
 
 namespace equipoise {
 
 std::string AttentionOn(at::Device device, const std::string& setting, bool deterministic) {
   if (setting != "auto") return setting;
-  const bool hopper = device.is_cuda() && NvidiaDriver().MajorCapability(device.index()) >= 9;
+  const bool hopper = device.is_cuda() && GpuIsHopperOrLater(device.index());
   return hopper && !deterministic ? "cudnn_tiles" : "flash";
 }
 

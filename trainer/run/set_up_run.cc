@@ -21,6 +21,7 @@
 #include "parallel/comm/values.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/common/program_hash.h"
+#include "trainer/device/bf16_units.h"
 #include "trainer/device/compute_device.h"
 #include "trainer/device/compute_dtype.h"
 #include "trainer/device/gpu_probe.h"
@@ -68,6 +69,19 @@ void ProbeUnknownGpu(at::Device device, Communicator& world, ClusterConfig& clus
                *cluster.peak_tflops, *cluster.hbm_gb_s);
 }
 
+// The cluster may be another than this machine, by cluster.preset.
+void RequireFp8Units(at::Device device, Communicator& world) {
+  const bool mine = device.is_cuda() && GpuIsHopperOrLater(device.index());
+  const std::vector<std::string> lacking = GatherText(world, mine ? "" : DeviceName(device));
+  for (size_t rank = 0; rank < lacking.size(); ++rank) {
+    if (lacking[rank].empty()) continue;
+    throw ConfigError(fmt::format(
+        "train.fp8: true needs GPUs with fp8 units, of compute capability 9.0 or later, and rank "
+        "{} computes on {}; leave it out",
+        rank, lacking[rank]));
+  }
+}
+
 std::string HostName() {
   std::array<char, 256> host{};
   gethostname(host.data(), host.size() - 1);
@@ -97,6 +111,7 @@ RunSetup SetUpRun(RunConfig& config, MpiEnvironment& mpi) {
   RequireEqual(*world, "train.precision", ToString(precision));
   CheckMaster(config.train.master, precision);
   CheckFp8(config, precision);
+  if (config.train.fp8) RequireFp8Units(device, *world);
   std::vector<std::string> hosts = GatherText(*world, HostName());
   spdlog::info("{} rank{} on {}, {}, {} thread{} each, {:g} s for a wait at most{}", world->size(),
                world->size() == 1 ? "" : "s", DeviceKind(device), ToString(precision),
