@@ -81,19 +81,28 @@ std::vector<LayerSpec> SharedLayers(ModelConfig config, const CostModel::Options
   return shared;
 }
 
-// Bytes that LibTorch's operations move on a GPU to unpack an element of a packed weight, in each
-// pass: what an H200 took longer (docs/gpu_runs), at the speed of element-wise kernels. GPTQ's
-// codes are unpacked likewise, and were not measured.
-double UnpackedBytes(Packing packing) {
-  if (packing == Packing::kNone) return 0;
-  return packing == Packing::kInt8 ? 44 : 76;
+double UnpackedBytes(Packing packing, const Program& program) {
+  switch (packing) {
+    case Packing::kNone:
+      return 0;
+    case Packing::kInt8:
+      return program.int8_bytes;
+    case Packing::kNf4:
+      return program.nf4_bytes;
+    case Packing::kGptq:
+      return program.gptq_bytes;
+  }
+  return 0;
 }
 
-double UnpackingSeconds(const LayerSpec& work, int tensor_ranks, const Cluster& cluster) {
+double UnpackingSeconds(const LayerSpec& work, const CostModel::Options& options,
+                        const Cluster& cluster) {
   if (cluster.multiprocessors == 0) return 0;
   double bytes = 0;
-  for (const TensorSpec& tensor : work.parameters)
-    bytes += UnpackedBytes(tensor.packing) * static_cast<double>(tensor.LargestPart(tensor_ranks));
+  for (const TensorSpec& tensor : work.parameters) {
+    bytes += UnpackedBytes(tensor.packing, *options.style.program) *
+             static_cast<double>(tensor.LargestPart(options.tensor));
+  }
   return bytes / (cluster.memory_bytes_per_s * cluster.memory_efficiency);
 }
 
@@ -237,7 +246,7 @@ CostModel::Halves CostModel::HalvesOf(const LayerSpec& work, const LayerLoad& lo
                                row_shares, context_link_,  fp8};
   Halves halves = {HalfSeconds(work.attention, load, setting),
                    HalfSeconds(work.mlp, load, setting)};
-  const double unpacking = UnpackingSeconds(work, options_.tensor, cluster_);
+  const double unpacking = UnpackingSeconds(work, options_, cluster_);
   if (unpacking == 0) return halves;
   const double of_attention = WeightsOf(work.attention), of_mlp = WeightsOf(work.mlp);
   const auto add = [&](HalfTimes& half, double weights) {

@@ -58,6 +58,11 @@ const Program& ThisProgram(bool own_kernels) {
       .master_bytes_moved = 0,
       .weight_bytes_moved = -4,  // no remainder, both ways
       .master_bytes = 2,         // the 16-bit remainder
+      // Codes, with their scales, and the element (models/ops/kernels/unpack_rows.h): counted, not
+      // measured. GPTQ's indices of groups come from the cache.
+      .int8_bytes = 3,
+      .nf4_bytes = 2.5,
+      .gptq_bytes = 2.5,
       .widens_moments = false,
       .copies_logits = false,
       .fp32_whole_gradients = true,
@@ -76,6 +81,11 @@ const Program& ThisProgram(bool own_kernels) {
     // Widened 6; elements numbered 24, hashed 216 and 240 (parallel/random_bits.cc), the hash
     // shifted and narrowed 28, added 12, the upper half written 6.
     program.weight_bytes_moved = 532;
+    // What an H200 took longer (docs/gpu_runs), at the speed of element-wise kernels. GPTQ's codes
+    // are unpacked as NF4's are, and were not measured.
+    program.int8_bytes = 44;
+    program.nf4_bytes = 76;
+    program.gptq_bytes = 76;
     program.widens_moments = true;
     program.copies_logits = true;
     return program;

@@ -30,6 +30,8 @@ struct Program {
   double weight_bytes_moved = 0;
   // Kept for each trained parameter in bf16, beside the weight that is computed with.
   int master_bytes = 0;
+  // Moved on a GPU, in each pass, to unpack an element of a frozen weight held in fewer bits.
+  double int8_bytes = 0, nf4_bytes = 0, gptq_bytes = 0;
   // Whether moments of 16 bits are widened before the update and rounded after it, in passes of
   // their own.
   bool widens_moments = false;

@@ -13,7 +13,9 @@
 #include <utility>
 
 #include "configs/base/error.h"
+#include "models/ops/kernels/unpack_launch.h"
 #include "parallel/intra_op.h"
+#include "parallel/kernels/own_operator.h"
 
 // GPTQ's int4 weights (Frantar et al. 2023, "GPTQ: Accurate Post-Training Quantization for
 // Generative Pre-trained Transformers"). A file has eight inputs of an output in an element. A
@@ -61,12 +63,16 @@ class GptqWeight : public PackedWeight {
   }
 
   at::Tensor Unpacked(at::ScalarType dtype) const override {
+    using Signature = at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                                 const at::Tensor&, at::ScalarType);
+    static const OwnOperator<Signature> own("equipoise::unpack_gptq");
+    if (own.IsFor(codes_)) return own(codes_, scales_.to(at::kFloat), zeros_, groups_, dtype);
+    if (codes_.is_cpu()) {
+      return ops::UnpackGptq(kernels::HostLauncher(),
+                             {codes_, scales_.to(at::kFloat), zeros_, groups_}, dtype);
+    }
     const int64_t rows = codes_.size(0);
     at::Tensor all = at::empty({rows, columns_}, codes_.options().dtype(dtype));
-    if (codes_.is_cpu() && dtype == at::kFloat) {
-      UnpackOnCpu(scales_.to(at::kFloat), all);
-      return all;
-    }
     const int64_t step = std::max<int64_t>(1, kChunk / std::max<int64_t>(1, columns_));
     for (int64_t begin = 0; begin < rows; begin += step) {
       const int64_t count = std::min(step, rows - begin);
@@ -89,27 +95,6 @@ class GptqWeight : public PackedWeight {
   }
 
  private:
-  void UnpackOnCpu(const at::Tensor& scales, at::Tensor& all) const {
-    const int64_t groups = scales.size(1), columns = columns_, bytes = codes_.size(1);
-    const auto* codes = codes_.const_data_ptr<uint8_t>();
-    const auto* scale = scales.const_data_ptr<float>();
-    const auto* zero = zeros_.const_data_ptr<uint8_t>();
-    const auto* group = groups_.const_data_ptr<int32_t>();
-    auto* out = all.mutable_data_ptr<float>();
-    IntraOpFor(0, codes_.size(0), kRows, [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) {
-        const uint8_t* from = codes + row * bytes;
-        const float* by_group = scale + row * groups;
-        const uint8_t* zeros = zero + row * groups;
-        float* to = out + row * columns;
-        for (int64_t i = 0; i < columns; ++i) {
-          const int code = i % 2 == 0 ? from[i / 2] & 15 : from[i / 2] >> 4;
-          to[i] = by_group[group[i]] * static_cast<float>(code - zeros[group[i]]);
-        }
-      }
-    });
-  }
-
   int64_t columns_;
   at::Tensor codes_;           // [out, in / 2, rounded up] uint8
   at::Tensor scales_, zeros_;  // [out, groups]

@@ -2,6 +2,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/stack.h>
@@ -12,8 +13,10 @@
 #include <cmath>
 
 #include "configs/base/error.h"
+#include "models/ops/kernels/unpack_launch.h"
 #include "parallel/intra_op.h"
 #include "parallel/kernels/dynamic_map.h"
+#include "parallel/kernels/own_operator.h"
 
 // A rank's part of a packed matrix keeps the whole matrix's blocks that it touches: rows of blocks,
 // cut to its columns when they are unpacked. So every mesh computes with the same values. A matrix
@@ -79,26 +82,57 @@ class Nf4Weight : public PackedWeight {
     absmax_codes_ = part(whole.absmax_codes, 1);
     absmax2_ = whole.absmax2.to(device);
     offset_ = whole.offset;
-    pairs_ = Pairs().to(device);
-    dynamic_ = Table(DynamicValues(), device);
+    tables_ = at::cat({Table(Nf4Values(), device), Table(DynamicValues(), device)});
   }
 
   at::Tensor Unpacked(at::ScalarType dtype) const override {
-    const at::Tensor scales = Scales();  // [rows * blocks]
+    using Signature = at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                                 const at::Tensor&, double, at::IntArrayRef, at::ScalarType);
+    static const OwnOperator<Signature> own("equipoise::unpack_nf4");
+    const kernels::Nf4Layout to = ResultLayout();
+    if (own.IsFor(codes_)) {
+      const std::vector<int64_t> layout = {to.size,  to.total,       to.stride,
+                                           to.first, to.whole_first, to.whole_blocks};
+      return own(codes_, absmax_codes_, absmax2_, tables_, double{offset_}, layout, dtype)
+          .view(shape_);
+    }
+    if (codes_.is_cpu()) {
+      const ops::Nf4Tensors weight = {codes_, absmax_codes_, absmax2_, tables_, offset_};
+      return ops::UnpackNf4(kernels::HostLauncher(), weight, to, dtype).view(shape_);
+    }
+    return ByLibTorch(dtype);
+  }
+
+  int64_t bytes() const override {
+    return codes_.numel() + absmax_codes_.numel() + 4 * absmax2_.numel() + 4;
+  }
+
+ private:
+  kernels::Nf4Layout ResultLayout() const {
+    if (first_column_ < 0) {  // one long row, in pieces
+      constexpr int64_t kPiece = 2048;
+      return {kPiece, shape_[0] * shape_[1], kPiece, 0, 0, kPiece / kNf4Block};
+    }
+    return {shape_[1],
+            shape_[0] * shape_[1],
+            layout_.blocks * kNf4Block,
+            first_column_,
+            layout_.first_row * layout_.whole_blocks + layout_.first,
+            layout_.whole_blocks};
+  }
+
+  at::Tensor ByLibTorch(at::ScalarType dtype) const {
+    const at::Tensor scales = Scales(), pairs = Pairs();
     at::Tensor all =
         at::empty({layout_.rows * layout_.blocks, kNf4Block}, codes_.options().dtype(dtype));
     const at::Tensor codes = codes_.view({-1, kNf4Block / 2});
-    if (codes.is_cpu() && dtype == at::kFloat) {
-      UnpackOnCpu(codes, scales, all);
-    } else {
-      const int64_t step = kChunk / kNf4Block;
-      for (int64_t begin = 0; begin < all.size(0); begin += step) {
-        const int64_t count = std::min(step, all.size(0) - begin);
-        const at::Tensor bytes = codes.narrow(0, begin, count).flatten().to(at::kInt);
-        const at::Tensor values = pairs_.index_select(0, bytes).view({count, kNf4Block});
-        all.narrow(0, begin, count)
-            .copy_(at::mul(values, scales.narrow(0, begin, count).unsqueeze(1)));
-      }
+    const int64_t step = kChunk / kNf4Block;
+    for (int64_t begin = 0; begin < all.size(0); begin += step) {
+      const int64_t count = std::min(step, all.size(0) - begin);
+      const at::Tensor bytes = codes.narrow(0, begin, count).flatten().to(at::kInt);
+      const at::Tensor values = pairs.index_select(0, bytes).view({count, kNf4Block});
+      all.narrow(0, begin, count)
+          .copy_(at::mul(values, scales.narrow(0, begin, count).unsqueeze(1)));
     }
     if (first_column_ < 0) {
       return all.flatten().narrow(0, 0, shape_[0] * shape_[1]).view(shape_);
@@ -107,15 +141,10 @@ class Nf4Weight : public PackedWeight {
     return rows.narrow(1, first_column_, shape_[1]).contiguous();
   }
 
-  int64_t bytes() const override {
-    return codes_.numel() + absmax_codes_.numel() + 4 * absmax2_.numel() + 4;
-  }
-
- private:
   // [256, 2]: the two values of each byte.
-  static at::Tensor Pairs() {
-    const at::Tensor values = Table(Nf4Values(), at::kCPU);
-    const at::Tensor byte = at::arange(256, at::kInt);
+  at::Tensor Pairs() const {
+    const at::Tensor values = tables_.narrow(0, 0, 16);
+    const at::Tensor byte = at::arange(256, tables_.options().dtype(at::kInt));
     return at::stack({values.index_select(0, byte.bitwise_right_shift(4)),
                       values.index_select(0, byte.bitwise_and(15))},
                      1);
@@ -128,32 +157,17 @@ class Nf4Weight : public PackedWeight {
     const at::Tensor group = (row.unsqueeze(1) * layout_.whole_blocks + block.unsqueeze(0))
                                  .div_(kNf4Nested, "floor")
                                  .flatten();
-    return dynamic_.index_select(0, absmax_codes_.flatten().to(at::kInt))
+    return tables_.narrow(0, 16, 256)
+        .index_select(0, absmax_codes_.flatten().to(at::kInt))
         .mul_(absmax2_.index_select(0, group))
         .add_(offset_);
-  }
-
-  void UnpackOnCpu(const at::Tensor& codes, const at::Tensor& scales, at::Tensor& all) const {
-    const auto* bytes = codes.const_data_ptr<uint8_t>();
-    const auto* scale = scales.const_data_ptr<float>();
-    const auto* pairs = pairs_.const_data_ptr<float>();
-    auto* out = all.mutable_data_ptr<float>();
-    IntraOpFor(0, codes.size(0), kGrain / 4, [&](int64_t begin, int64_t end) {
-      for (int64_t block = begin; block < end; ++block) {
-        const uint8_t* from = bytes + block * kNf4Block / 2;
-        float* to = out + block * kNf4Block;
-        for (int64_t i = 0; i < kNf4Block / 2; ++i) {
-          to[2 * i] = pairs[2 * from[i]] * scale[block];
-          to[2 * i + 1] = pairs[2 * from[i] + 1] * scale[block];
-        }
-      }
-    });
   }
 
   Layout layout_;
   int64_t first_column_;  // of the part, in the first block held; -1: one long row
   std::vector<int64_t> shape_;
-  at::Tensor codes_, absmax_codes_, absmax2_, pairs_, dynamic_;
+  at::Tensor codes_, absmax_codes_, absmax2_;
+  at::Tensor tables_;  // [16 + 256]: values of codes, the dynamic map
   float offset_ = 0;
 };
 
@@ -183,6 +197,10 @@ class Int8Weight : public PackedWeight {
   }
 
   at::Tensor Unpacked(at::ScalarType dtype) const override {
+    static const OwnOperator<at::Tensor(const at::Tensor&, const at::Tensor&, at::ScalarType)> own(
+        "equipoise::unpack_int8");
+    if (own.IsFor(codes_)) return own(codes_, scales_, dtype);
+    if (codes_.is_cpu()) return ops::UnpackInt8(kernels::HostLauncher(), codes_, scales_, dtype);
     if (dtype == at::kFloat) return at::mul(codes_.to(at::kFloat), scales_);
     at::Tensor all = at::empty(codes_.sizes(), codes_.options().dtype(dtype));
     const int64_t step = std::max<int64_t>(1, kChunk / codes_.size(1));

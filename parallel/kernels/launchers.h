@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "configs/base/error.h"
+#include "parallel/intra_op.h"
 #include "parallel/kernels/fp16.h"
 #include "parallel/kernels/kernel_image.h"
 #include "parallel/kernels/row_team.h"
@@ -32,9 +33,12 @@ struct NameOf;
 struct HostLauncher {
   template <class Function>
   void operator()(const Function& function, int64_t rows) const {
-    typename Function::Shared memory;
-    for (int64_t row = 0; row < rows; ++row)
-      RunRow(function, row, LoneThread<typename Function::Shared>{memory});
+    constexpr int64_t kRowsPerThread = 16;
+    IntraOpFor(0, rows, kRowsPerThread, [&](int64_t begin, int64_t end) {
+      typename Function::Shared memory;
+      for (int64_t row = begin; row < end; ++row)
+        RunRow(function, row, LoneThread<typename Function::Shared>{memory});
+    });
   }
 };
 

@@ -24,6 +24,7 @@ class Method:
     name: str
     settings: dict = dataclasses.field(default_factory=dict)
     peer: Peer | None = None
+    ranks: int = 2
 
 
 def adapters(**more):
@@ -41,6 +42,7 @@ TENSOR = {"parallel.data": 1, "parallel.tensor": 2}
 PIPELINE = {"parallel.data": 1, "parallel.pipeline": 2, "parallel.schedule": "1f1b"}
 RECOMPUTE = {"balance.recompute": "full"}
 FULL = "full training, ZeRO 0"
+GPTQ_FOLDER = "{data}/base_gptq"  # the base by rounded_gptq.py
 
 METHODS = [
     Method(FULL, {}, Peer("Transformers, DDP")),
@@ -49,6 +51,9 @@ METHODS = [
            Peer("Transformers, FSDP, weights kept until backward",
                 ("--wrap", "fsdp", "--keep-gathered"))),
     Method("full training, ZeRO 3", {ZERO: 3}, Peer("Transformers, FSDP", ("--wrap", "fsdp"))),
+    Method("full training, ZeRO 3, four ranks", {ZERO: 3, "parallel.data": 4}, ranks=4),
+    Method("full training, ZeRO 3 within pairs, four ranks",
+           {ZERO: 3, "parallel.data": 4, "parallel.zero_ranks": 2}, ranks=4),
     Method("full training, tensor 2", TENSOR),
     Method("full training, tensor 2, sequence parallelism",
            TENSOR | {"parallel.sequence": "true"}),
@@ -80,6 +85,7 @@ METHODS = [
            Peer("Transformers, peft QLoRA (bitsandbytes NF4), DDP", peft("--nf4"))),
     Method("QLoRA, NF4 base, tensor 2", adapters() | {BASE: "nf4"} | TENSOR),
     Method("LoRA, int8 base", adapters() | {BASE: "int8"}),
+    Method("LoRA, GPTQ base", adapters() | {"model.hf": GPTQ_FOLDER}),
 ]
 QUICK = [FULL, "LoRA"]  # of --quick
 

@@ -227,22 +227,33 @@ TEST_CASE(
 TEST_CASE("packed weights are unpacked in each pass, which takes GPUs time", "[balance][cpu]") {
   ModelConfig model = PresetConfig("internvl2-26b");
   model.lora.targets = {"all-linear"};
-  const auto times = [&](Packing packing) {
-    model.quantize = {packing, {"llm"}};
-    const CostModel costs(model, A100(), {});
-    return std::pair(costs.Times(Find(costs, kDecoderBlock), kLoad),
-                     costs.Times(Find(costs, "vision_block"), kLoad));
+  const auto longer_by = [&](bool own_kernels) {
+    const auto times = [&](Packing packing) {
+      model.quantize = {packing, {"llm"}};
+      CostModel::Options options;
+      options.style.program = &ThisProgram(own_kernels);
+      const CostModel costs(model, A100(), options);
+      return std::pair(costs.Times(Find(costs, kDecoderBlock), kLoad),
+                       costs.Times(Find(costs, "vision_block"), kLoad));
+    };
+    const auto [plain, vision] = times(Packing::kNone);
+    const auto [int8, int8_vision] = times(Packing::kInt8);
+    const auto [nf4, nf4_vision] = times(Packing::kNf4);
+    const double of_int8 = int8.forward_s - plain.forward_s;
+    const double of_nf4 = nf4.forward_s - plain.forward_s;
+    // Once in forward and once in backward.
+    CHECK(of_int8 > 0);
+    CHECK(int8.input_gradient_s - plain.input_gradient_s == Approx(of_int8));
+    CHECK(nf4.input_gradient_s - plain.input_gradient_s == Approx(of_nf4));
+    CHECK(nf4_vision.forward_s == vision.forward_s);
+    return std::pair(of_int8, of_nf4);
   };
-  const auto [plain, vision] = times(Packing::kNone);
-  const auto [int8, int8_vision] = times(Packing::kInt8);
-  const auto [nf4, nf4_vision] = times(Packing::kNf4);
-  CHECK(plain.forward_s < int8.forward_s);
-  CHECK(int8.forward_s < nf4.forward_s);
-  // 44 and 76 bytes for each weight, once in forward and once in backward.
-  const double of_nf4 = nf4.forward_s - plain.forward_s;
-  CHECK(int8.forward_s - plain.forward_s == Approx(of_nf4 * 44 / 76));
-  CHECK(nf4.input_gradient_s - plain.input_gradient_s == Approx(of_nf4));
-  CHECK(nf4_vision.forward_s == vision.forward_s);
+  const auto [int8, nf4] = longer_by(/*own_kernels=*/true);
+  const auto [int8_aten, nf4_aten] = longer_by(/*own_kernels=*/false);
+  // 3 and 2.5 bytes for each weight; 44 and 76 by LibTorch's kernels.
+  CHECK(nf4 == Approx(int8 * 2.5 / 3));
+  CHECK(int8_aten == Approx(int8 * 44 / 3));
+  CHECK(nf4_aten == Approx(int8 * 76 / 3));
 }
 
 TEST_CASE("sequence-parallel ranks share out rows, context-parallel ones the sequence",

@@ -20,6 +20,7 @@
 #include "parallel/device.h"
 #include "parallel/split_master.h"
 #include "parallel/zero/square_nodes.h"
+#include "tests/device/check_packed.h"
 #include "tests/device/gpu_stand_in.h"
 #include "tests/device/kernels_stand_in.h"
 #include "tests/models/model_support.h"
@@ -317,6 +318,13 @@ TEST_CASE("squares on a device are summed as on the CPU, however they are cut", 
     CHECK(sums[i].Total() == Approx(host.Total()).epsilon(1e-6));
     CHECK(joined[i].Total() == sums[i].Total());
   }
+  testing::UseOwnKernels(true);
+}
+
+TEST_CASE("packed weights on a device, by own kernels and by LibTorch's", "[device]") {
+  testing::UseOwnKernels(GENERATE(true, false));
+  testing::CheckPackedWeights(5, 192, kGpu);
+  testing::CheckPackedWeights(40, 77, kGpu);  // no whole blocks
   testing::UseOwnKernels(true);
 }
 

@@ -24,6 +24,7 @@
 #include "parallel/zero/adamw.h"
 #include "parallel/zero/square_nodes.h"
 #include "parallel/zero/tree_sum.h"
+#include "tests/device/check_packed.h"
 #include "tests/models/model_support.h"
 #include "tests/skip_case.h"
 #include "trainer/device/compute_device.h"
@@ -417,8 +418,10 @@ TEST_CASE("operations of real shapes on a GPU beside fp64", "[device][gpu]") {
   if (!gpu.device) return testing::SkipCase(gpu.why_not);
   const at::Device device = *gpu.device;
   CheckAll(kReal, device, "LibTorch's");
+  testing::CheckPackedWeights(2048, 8192, device);
   UseOwnKernels(LoadOwnKernels());  // the program's own from here on
   CheckAll(kReal, device, "own");
+  testing::CheckPackedWeights(2048, 8192, device);
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
     for (const at::ScalarType moments : {at::kFloat, at::kBFloat16})
       CheckOptimizer(dtype, moments, device);

@@ -4,6 +4,7 @@
 #include "models/ops/kernels/rotary_rows.h"
 #include "models/ops/kernels/softmax_rows.h"
 #include "models/ops/kernels/swi_glu_rows.h"
+#include "models/ops/kernels/unpack_rows.h"
 #include "parallel/kernels/fp16.h"
 
 // Every CUDA kernel of models/ops: ENTRY(name, row function), in an image by that name.
@@ -23,4 +24,13 @@
   ENTRY(equipoise_swi_glu_fp16, SwiGluRow<Fp16>)                               \
   ENTRY(equipoise_swi_glu_gradient_fp32, SwiGluGradientRow<float>)             \
   ENTRY(equipoise_swi_glu_gradient_bf16, SwiGluGradientRow<Bf16>)              \
-  ENTRY(equipoise_swi_glu_gradient_fp16, SwiGluGradientRow<Fp16>)
+  ENTRY(equipoise_swi_glu_gradient_fp16, SwiGluGradientRow<Fp16>)              \
+  ENTRY(equipoise_unpack_int8_fp32, Int8Row<float>)                            \
+  ENTRY(equipoise_unpack_int8_bf16, Int8Row<Bf16>)                             \
+  ENTRY(equipoise_unpack_int8_fp16, Int8Row<Fp16>)                             \
+  ENTRY(equipoise_unpack_nf4_fp32, Nf4Row<float>)                              \
+  ENTRY(equipoise_unpack_nf4_bf16, Nf4Row<Bf16>)                               \
+  ENTRY(equipoise_unpack_nf4_fp16, Nf4Row<Fp16>)                               \
+  ENTRY(equipoise_unpack_gptq_fp32, GptqRow<float>)                            \
+  ENTRY(equipoise_unpack_gptq_bf16, GptqRow<Bf16>)                             \
+  ENTRY(equipoise_unpack_gptq_fp16, GptqRow<Fp16>)

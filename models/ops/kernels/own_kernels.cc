@@ -13,6 +13,7 @@
 #include "configs/base/error.h"
 #include "models/ops/kernels/kernel_list.h"
 #include "models/ops/kernels/row_kernels_image.h"
+#include "models/ops/kernels/unpack_launch.h"
 #include "parallel/kernels/launchers.h"
 
 namespace equipoise::kernels {
@@ -143,6 +144,15 @@ std::tuple<at::Tensor, at::Tensor> Fp8RowsOn(const Launcher& launch, const at::T
   return {codes, scales};
 }
 
+// `layout`: kernels::Nf4Layout's members in their order.
+template <class Launcher>
+at::Tensor UnpackNf4On(const Launcher& launch, const Nf4Tensors& weight, at::IntArrayRef layout,
+                       at::ScalarType dtype) {
+  EQUIPOISE_CHECK(layout.size() == 6);
+  return UnpackNf4(launch, weight,
+                   {layout[0], layout[1], layout[2], layout[3], layout[4], layout[5]}, dtype);
+}
+
 template <class Launcher>
 void Register(torch::Library& library, const Launcher& launch) {
   library.impl("swi_glu", [launch](const at::Tensor& x) { return SwiGluOn(launch, x); });
@@ -155,6 +165,20 @@ void Register(torch::Library& library, const Launcher& launch) {
   library.impl("softmax_statistics", [launch](const at::Tensor& logits, const at::Tensor& ids) {
     return SoftmaxStatisticsOn(launch, logits, ids);
   });
+  library.impl("unpack_int8",
+               [launch](const at::Tensor& codes, const at::Tensor& scales, at::ScalarType dtype) {
+                 return UnpackInt8(launch, codes, scales, dtype);
+               });
+  library.impl("unpack_nf4", [launch](const at::Tensor& codes, const at::Tensor& scale_codes,
+                                      const at::Tensor& largest, const at::Tensor& tables,
+                                      double offset, at::IntArrayRef layout, at::ScalarType dtype) {
+    return UnpackNf4On(launch, {codes, scale_codes, largest, tables, offset}, layout, dtype);
+  });
+  library.impl("unpack_gptq",
+               [launch](const at::Tensor& codes, const at::Tensor& scales, const at::Tensor& zeros,
+                        const at::Tensor& groups, at::ScalarType dtype) {
+                 return UnpackGptq(launch, {codes, scales, zeros, groups}, dtype);
+               });
   library.impl("fp8_rows", [launch](const at::Tensor& x) { return Fp8RowsOn(launch, x); });
   library.impl(
       "cross_entropy_gradient_",
@@ -171,6 +195,13 @@ TORCH_LIBRARY_FRAGMENT(equipoise, library) {
       "cross_entropy_gradient_(Tensor(a!) logits, Tensor ids, Tensor statistics, "
       "Tensor? weights, float scale) -> ()");
   library.def("fp8_rows(Tensor x) -> (Tensor, Tensor)");
+  library.def("unpack_int8(Tensor codes, Tensor scales, ScalarType dtype) -> Tensor");
+  library.def(
+      "unpack_nf4(Tensor codes, Tensor scale_codes, Tensor largest, Tensor tables, float offset, "
+      "int[] layout, ScalarType dtype) -> Tensor");
+  library.def(
+      "unpack_gptq(Tensor codes, Tensor scales, Tensor zeros, Tensor groups, ScalarType dtype) -> "
+      "Tensor");
   library.def("swi_glu(Tensor gate_up) -> Tensor");
   library.def("swi_glu_gradient(Tensor g, Tensor gate_up) -> Tensor");
 }

@@ -17,6 +17,8 @@ namespace equipoise::ops {
 //     scale * weights (none: 1) * cross entropy, in the place of the logits
 //   equipoise::fp8_rows(x): of x [rows, n] bf16, codes [rows, n] e4m3 and scales [rows, 1] fp32:
 //     models/ops/fp8_product.h
+//   equipoise::unpack_int8(codes, scales, dtype), unpack_nf4(codes, scale_codes, largest, tables,
+//     offset, layout, dtype), unpack_gptq(codes, scales, zeros, groups, dtype): unpack_launch.h
 // The operations take them on CUDA, once it has them. On the CPU they run the kernels' row
 // functions, for tests and stand-ins.
 
