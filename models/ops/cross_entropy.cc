@@ -4,7 +4,6 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/gather.h>
-#include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/scalar_tensor.h>
 
@@ -13,6 +12,7 @@
 #include <utility>
 
 #include "models/ops/gradient_sums.h"
+#include "models/ops/matrix_product.h"
 #include "models/ops/record.h"
 #include "models/ops/row_padding.h"
 #include "models/ops/vocabulary.h"
@@ -69,28 +69,29 @@ Columns ColumnsOf(const at::Tensor& x, int64_t count) {
 // x weight'
 at::Tensor LogitsOf(const at::Tensor& x, const at::Tensor& weight) {
   const auto [aligned, rest] = ColumnsOf(x, weight.size(0));
-  if (rest == 0) return at::mm(x, weight.t());
+  if (rest == 0) return MatrixProduct(x, weight.t());
   const int64_t stride = aligned + ColumnsOf16Bytes(x);
   const at::Tensor logits = at::empty({x.size(0), stride}, x.options());
   at::Tensor most = logits.narrow(1, 0, aligned), last = logits.narrow(1, aligned, rest);
-  at::mm_out(most, x, weight.narrow(0, 0, aligned).t());
-  at::mm_out(last, x, weight.narrow(0, aligned, rest).t());
+  MatrixProductInto(most, x, weight.narrow(0, 0, aligned).t());
+  MatrixProductInto(last, x, weight.narrow(0, aligned, rest).t());
   return logits.narrow(1, 0, aligned + rest);
 }
 
 // g weight
 at::Tensor InputGradient(const at::Tensor& g, const at::Tensor& weight) {
   const auto [aligned, rest] = ColumnsOf(g, weight.size(0));
-  if (rest == 0) return at::mm(g, weight);
+  if (rest == 0) return MatrixProduct(g, weight);
   // The few first: their sum is rounded once more than all of it.
-  at::Tensor sum = at::mm(g.narrow(1, aligned, rest), weight.narrow(0, aligned, rest));
-  return sum.addmm_(g.narrow(1, 0, aligned), weight.narrow(0, 0, aligned));
+  at::Tensor sum = MatrixProduct(g.narrow(1, aligned, rest), weight.narrow(0, aligned, rest));
+  AddMatrixProduct(sum, g.narrow(1, 0, aligned), weight.narrow(0, 0, aligned));
+  return sum;
 }
 
 void AddWeightGradient(const at::Tensor& g, const at::Tensor& x, Parameter& weight,
                        Gradients& gradients) {
   if (gradients.in_backward) {
-    const at::Tensor product = at::mm(g.t(), x);
+    const at::Tensor product = MatrixProduct(g.t(), x);
     // Several chunks are summed in fp32; a single one keeps its dtype.
     gradients.weight =
         gradients.weight.defined() ? gradients.weight.to(at::kFloat).add_(product) : product;

@@ -1,10 +1,10 @@
 #include "models/ops/gradient_sums.h"
 
 #include <ATen/ops/addmm.h>
-#include <ATen/ops/mm.h>
 #include <ATen/ops/sum.h>
 #include <ATen/ops/zeros.h>
 
+#include "models/ops/matrix_product.h"
 #include "models/ops/row_dispatch.h"
 #include "parallel/intra_op.h"
 
@@ -44,9 +44,9 @@ void AddTo(const at::Tensor& gradient, const at::Tensor& d) {
 void AddProduct(const at::Tensor& gradient, const at::Tensor& g, const at::Tensor& x) {
   at::Tensor sum = gradient;
   if (g.scalar_type() == gradient.scalar_type()) {
-    sum.addmm_(g.t(), x);
+    AddMatrixProduct(sum, g.t(), x);
   } else if (g.is_cpu()) {
-    AddTo(gradient, at::mm(g.t(), x));
+    AddTo(gradient, MatrixProduct(g.t(), x));
   } else {
     at::addmm_out(sum, gradient, g.t(), x, at::kFloat);
   }

@@ -1,8 +1,6 @@
 #include "models/ops/linear.h"
 
-#include <ATen/ops/addmm.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/mm.h>
 
 #include <algorithm>
 #include <utility>
@@ -10,6 +8,7 @@
 #include "configs/base/error.h"
 #include "models/ops/fp8_product.h"
 #include "models/ops/gradient_sums.h"
+#include "models/ops/matrix_product.h"
 #include "models/ops/record.h"
 #include "models/ops/row_padding.h"
 #include "parallel/packed_weight.h"
@@ -79,12 +78,12 @@ bool IsFp8(const Parts& parts) {
 at::Tensor Product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                    bool fp8) {
   if (fp8) return Fp8Product(x, weight, bias);
-  return bias.defined() ? at::addmm(bias, x, weight.t()) : at::mm(x, weight.t());
+  return bias.defined() ? MatrixProductPlus(bias, x, weight.t()) : MatrixProduct(x, weight.t());
 }
 
 // g weight
 at::Tensor ProductBack(const at::Tensor& g, const at::Tensor& weight, bool fp8) {
-  return fp8 ? Fp8Product(g, weight.t(), {}) : at::mm(g, weight);
+  return fp8 ? Fp8Product(g, weight.t(), {}) : MatrixProduct(g, weight);
 }
 
 // x [rows, in] -> [rows, sum of out]
@@ -115,7 +114,11 @@ at::Tensor InputGradient(const at::Tensor& g, const Parts& parts) {
     const at::Tensor weight = ValuesOf(*part.weight, g.scalar_type());
     const at::Tensor columns = g.narrow(1, begin, weight.size(0));
     if (sum.defined()) {
-      fp8 ? sum.add_(ProductBack(columns, weight, fp8)) : sum.addmm_(columns, weight);
+      if (fp8) {
+        sum.add_(ProductBack(columns, weight, fp8));
+      } else {
+        AddMatrixProduct(sum, columns, weight);
+      }
     } else {
       sum = ProductBack(columns, weight, fp8);
     }

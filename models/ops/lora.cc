@@ -1,13 +1,13 @@
 #include "models/ops/lora.h"
 
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/mm.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/zeros_like.h>
 
 #include <memory>
 
 #include "models/ops/gradient_sums.h"
+#include "models/ops/matrix_product.h"
 #include "models/ops/record.h"
 
 // y += s u B'. Backward: y's gradient passes through, u's is s g B, B's s g' u: of the rows, u
@@ -48,7 +48,7 @@ struct LowRankNode : SavingNode {
     for (const LowRankPart& part : parts) {
       const int64_t width = part.b->shape[0], r = part.b->shape[1];
       at::Tensor of_part = gradient.narrow(1, rank, r);
-      of_part.copy_(at::mm(g.narrow(1, part.begin, width), part.b->value));
+      MatrixProductInto(of_part, g.narrow(1, part.begin, width), part.b->value);
       rank += r;
     }
     return {gradients[0], gradient.mul_(scale).view(shape)};
@@ -80,7 +80,7 @@ at::Tensor AddLowRank(const at::Tensor& y, const at::Tensor& u,
   for (const LowRankPart& part : parts) {
     const int64_t width = part.b->shape[0], r = part.b->shape[1];
     at::Tensor columns = rows.narrow(1, part.begin, width);
-    columns.addmm_(scaled.narrow(1, rank, r), part.b->value.t());
+    AddMatrixProduct(columns, scaled.narrow(1, rank, r), part.b->value.t());
     rank += r;
   }
   if (!needs_node) return result;

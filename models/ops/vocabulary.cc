@@ -5,9 +5,9 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/gather.h>
 #include <ATen/ops/max.h>
-#include <ATen/ops/mm.h>
 #include <ATen/ops/sum.h>
 
+#include "models/ops/matrix_product.h"
 #include "models/ops/record.h"
 
 namespace equipoise::ops {
@@ -22,7 +22,7 @@ LocalIds IdsOfPart(const at::Tensor& ids, const Parameter& weight) {
 
 at::Tensor VocabularyLogits(const at::Tensor& x, const Parameter& weight, Communicator* group) {
   const BelowAutograd guard;
-  const at::Tensor local = at::mm(x, weight.value.t());
+  const at::Tensor local = MatrixProduct(x, weight.value.t());
   if (group == nullptr) return local.to(at::kFloat);
   // The first ranks may have one row more than the others, whose last column is then padding.
   const int64_t ranks = group->size(), whole = weight.part.whole;
@@ -41,7 +41,7 @@ at::Tensor VocabularyLogits(const at::Tensor& x, const Parameter& weight, Commun
 
 at::Tensor VocabularyArgmax(const at::Tensor& x, const Parameter& weight, Communicator* group) {
   const BelowAutograd guard;
-  auto [most, column] = at::max(at::mm(x, weight.value.t()), 1);
+  auto [most, column] = at::max(MatrixProduct(x, weight.value.t()), 1);
   if (group == nullptr) return column;
   const at::Tensor mine = most.to(at::kFloat);
   at::Tensor all = mine.clone();

@@ -9,6 +9,7 @@
 
 #include "configs/base/error.h"
 #include "models/ops/kernels/own_kernels.h"
+#include "models/ops/matrix_product.h"
 #include "parallel/comm/gather_text.h"
 #include "parallel/zero/kernels/optimizer_kernels.h"
 #include "trainer/device/bf16_units.h"
@@ -44,6 +45,7 @@ void UseOwnKernels(OwnKernels kernels) {
 }
 
 void OpenKernels(const std::string& setting, at::Device device, Communicator& world) {
+  ops::UseOneDnn(setting != "aten");
   if (!device.is_cuda() || setting == "aten") return;
   OwnKernels kernels;
   std::string cause;

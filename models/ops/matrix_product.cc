@@ -1,0 +1,124 @@
+#include "models/ops/matrix_product.h"
+
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/mm.h>
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <optional>
+
+#include "configs/base/error.h"
+
+namespace equipoise::ops {
+namespace {
+
+// dnnl_sgemm() of oneDNN's C API, versions 1 to 3, for matrices by rows: c = alpha op(a) op(b) +
+// beta c; 0 where it succeeds. It divides its work over OpenMP's threads, which are LibTorch's:
+// both libraries share one libgomp.
+using Sgemm = int (*)(char op_a, char op_b, int64_t m, int64_t n, int64_t k, float alpha,
+                      const float* a, int64_t lda, const float* b, int64_t ldb, float beta,
+                      float* c, int64_t ldc);
+
+bool CpuPrefersOneDnn() {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  return !__builtin_cpu_is("intel") && __builtin_cpu_supports("avx512f");
+#else
+  return false;
+#endif
+}
+
+Sgemm OpenOneDnn() {
+#ifdef __SANITIZE_ADDRESS__
+  return nullptr;  // whose dlopen() refuses RTLD_DEEPBIND
+#endif
+  if (!CpuPrefersOneDnn()) return nullptr;
+  for (const char* name : {"libdnnl.so.3", "libdnnl.so.2"}) {
+    // LibTorch holds a oneDNN of another version, some of whose symbols it exports: without
+    // RTLD_DEEPBIND this one would take them for its own.
+    void* library = dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
+    if (library == nullptr) continue;
+    if (void* found = dlsym(library, "dnnl_sgemm")) return reinterpret_cast<Sgemm>(found);
+  }
+  return nullptr;
+}
+
+std::atomic<bool>& Used() {
+  static std::atomic<bool> used = true;
+  return used;
+}
+
+// What computes products on the CPU instead of LibTorch; nullptr: nothing.
+Sgemm OneDnn() {
+  static const Sgemm sgemm = OpenOneDnn();
+  return Used() ? sgemm : nullptr;
+}
+
+// A matrix as sgemm takes it: its elements, whether they lie by columns, and how far apart its rows
+// (or columns) are.
+struct Operand {
+  const float* data;
+  char op;
+  int64_t leading;
+};
+
+std::optional<Operand> AsOperand(const at::Tensor& x) {
+  const int64_t rows = x.size(0), columns = x.size(1), down = x.stride(0), right = x.stride(1);
+  const auto* data = x.const_data_ptr<float>();
+  if ((right == 1 || columns == 1) && (down >= columns || rows == 1))
+    return Operand{data, 'N', std::max(down, columns)};
+  if ((down == 1 || rows == 1) && (right >= rows || columns == 1))
+    return Operand{data, 'T', std::max(right, rows)};
+  return {};
+}
+
+// c = a b + beta c by oneDNN; false where that cannot be, and nothing was done.
+bool ByOneDnn(const at::Tensor& a, const at::Tensor& b, float beta, at::Tensor& c) {
+  const auto suits = [](const at::Tensor& x) {
+    return x.is_cpu() && x.scalar_type() == at::kFloat && x.numel() > 0;
+  };
+  if (!suits(a) || !suits(b) || !suits(c)) return false;
+  const Sgemm sgemm = OneDnn();
+  if (sgemm == nullptr) return false;
+  EQUIPOISE_CHECK(a.dim() == 2 && b.dim() == 2 && c.dim() == 2 && a.size(1) == b.size(0) &&
+                  c.size(0) == a.size(0) && c.size(1) == b.size(1));
+  const auto left = AsOperand(a), right = AsOperand(b), result = AsOperand(c);
+  if (!left || !right || !result || result->op != 'N') return false;
+  return sgemm(left->op, right->op, a.size(0), b.size(1), a.size(1), 1.0F, left->data,
+               left->leading, right->data, right->leading, beta, c.mutable_data_ptr<float>(),
+               result->leading) == 0;
+}
+
+}  // namespace
+
+at::Tensor MatrixProduct(const at::Tensor& a, const at::Tensor& b) {
+  if (OneDnn() == nullptr || !a.is_cpu()) return at::mm(a, b);
+  at::Tensor product = at::empty({a.size(0), b.size(1)}, a.options());
+  MatrixProductInto(product, a, b);
+  return product;
+}
+
+at::Tensor MatrixProductPlus(const at::Tensor& bias, const at::Tensor& a, const at::Tensor& b) {
+  if (OneDnn() == nullptr || !a.is_cpu() || a.scalar_type() != at::kFloat)
+    return at::addmm(bias, a, b);
+  at::Tensor sum = bias.expand({a.size(0), b.size(1)}).contiguous();
+  AddMatrixProduct(sum, a, b);
+  return sum;
+}
+
+void MatrixProductInto(at::Tensor out, const at::Tensor& a, const at::Tensor& b) {
+  if (!ByOneDnn(a, b, 0.0F, out)) at::mm_out(out, a, b);
+}
+
+void AddMatrixProduct(at::Tensor sum, const at::Tensor& a, const at::Tensor& b) {
+  if (!ByOneDnn(a, b, 1.0F, sum)) sum.addmm_(a, b);
+}
+
+bool ProductsAreOneDnns() { return OneDnn() != nullptr; }
+
+void UseOneDnn(bool use) { Used() = use; }
+
+}  // namespace equipoise::ops
