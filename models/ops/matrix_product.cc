@@ -104,7 +104,8 @@ at::Tensor MatrixProduct(const at::Tensor& a, const at::Tensor& b) {
 at::Tensor MatrixProductPlus(const at::Tensor& bias, const at::Tensor& a, const at::Tensor& b) {
   if (OneDnn() == nullptr || !a.is_cpu() || a.scalar_type() != at::kFloat)
     return at::addmm(bias, a, b);
-  at::Tensor sum = bias.expand({a.size(0), b.size(1)}).contiguous();
+  at::Tensor sum = at::empty({a.size(0), b.size(1)}, a.options());
+  sum.copy_(bias.expand_as(sum));
   AddMatrixProduct(sum, a, b);
   return sum;
 }

@@ -40,11 +40,12 @@ TEST_CASE("products of matrices in any layout are fp64's, by oneDNN and by LibTo
         INFO("oneDNN " << use << " sizes " << m << ' ' << k << ' ' << n);
         const at::Tensor x = Normal({m, k}, 1), y = Normal({k, n}, 2), c = Normal({m, n}, 3);
         const at::Tensor bias = Normal({n}, 4);
+        const at::Tensor before = bias.clone();
         const at::Tensor product = at::mm(x.to(at::kDouble), y.to(at::kDouble));
         for (const at::Tensor& a : Layouts(x)) {
           for (const at::Tensor& b : Layouts(y)) {
             CheckNear(ops::MatrixProduct(a, b), product);
-            CheckNear(ops::MatrixProductPlus(bias, a, b), product + bias.to(at::kDouble));
+            CheckNear(ops::MatrixProductPlus(bias, a, b), product + before.to(at::kDouble));
             for (const at::Tensor& sum : Layouts(c.clone())) {
               const at::Tensor beside = sum.clone();
               ops::AddMatrixProduct(sum, a, b);
@@ -55,6 +56,7 @@ TEST_CASE("products of matrices in any layout are fp64's, by oneDNN and by LibTo
             }
           }
         }
+        CHECK(bias.equal(before));
       }
     }
   }

@@ -118,7 +118,8 @@ struct TrainSection {
     visit("device", device, "where ranks compute; auto: on GPUs where there are some",
           OneOf({"auto", "cpu", "cuda"}));
     visit("kernels", kernels,
-          "of GPUs; auto: the program's own beside LibTorch's, aten: LibTorch's",
+          "auto: beside LibTorch's the program's own on GPUs, and oneDNN's fp32 products on CPUs "
+          "where they are faster; aten: LibTorch's alone",
           OneOf({"auto", "aten"}));
     visit(
         "attention", attention,
