@@ -72,7 +72,8 @@ TEST_CASE("a result writes nothing beside itself", "[ops]") {
 }
 
 TEST_CASE("products of nothing, and in 16 bits, are LibTorch's", "[ops]") {
-  CHECK(ops::MatrixProduct(Normal({0, 4}, 1), Normal({4, 5}, 2)).sizes() == at::IntArrayRef({0, 5}));
+  CHECK(ops::MatrixProduct(Normal({0, 4}, 1), Normal({4, 5}, 2)).sizes() ==
+        at::IntArrayRef({0, 5}));
   CHECK(ops::MatrixProduct(Normal({3, 0}, 1), Normal({0, 5}, 2)).eq(0).all().item<bool>());
   for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) {
     const at::Tensor a = Normal({3, 4}, 1).to(dtype), b = Normal({4, 5}, 2).to(dtype);
