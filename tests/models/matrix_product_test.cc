@@ -83,6 +83,18 @@ TEST_CASE("products of nothing, and in 16 bits, are LibTorch's", "[ops]") {
   }
 }
 
+TEST_CASE("long sums are exact to a few units in the last place", "[ops]") {
+  constexpr int64_t kLong = 140000;  // a vocabulary, whose first logits have most of the gradient
+  const at::Tensor y = Normal({kLong, 8}, 1);
+  for (const int64_t rows : {1, 2, 3, 150}) {
+    at::Tensor x = Normal({rows, kLong}, 2).abs_().div_(kLong);
+    x.narrow(1, 0, 1).fill_(-1);
+    const at::Tensor expected = at::mm(x.to(at::kDouble), y.to(at::kDouble));
+    CHECK(testing::RelativeError(ops::MatrixProduct(x, y), expected) < 3e-6);
+    CHECK(testing::RelativeError(ops::MatrixProduct(y.t(), x.t()).t(), expected) < 3e-6);
+  }
+}
+
 TEST_CASE("a row's product is the same twice, in one thread and in two", "[ops]") {
   const at::Tensor a = Normal({640, 192}, 1), b = Normal({192, 768}, 2);
   const int threads = at::get_num_threads();
