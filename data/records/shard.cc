@@ -29,16 +29,26 @@ std::optional<SampleName> SplitName(std::string_view name) {
 
 std::string_view BaseName(std::string_view name) { return name.substr(name.rfind('/') + 1); }
 
-// Judged by the last part of `left.jpg`. Kinds that are not read are pictures too: they are named.
-bool IsPicture(std::string_view extension) {
-  constexpr std::array<std::string_view, 10> kPictures = {"jpg", "jpeg", "png",  "webp", "gif",
-                                                          "bmp", "tif",  "tiff", "heic", "avif"};
+// Whether the last part of `left.jpg` is one of these, in either case.
+template <size_t kCount>
+bool EndsWith(std::string_view extension, const std::array<std::string_view, kCount>& kinds) {
   std::string last(extension.substr(extension.rfind('.') + 1));
   for (char& c : last) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  return std::find(kPictures.begin(), kPictures.end(), last) != kPictures.end();
+  return std::find(kinds.begin(), kinds.end(), last) != kinds.end();
 }
 
-struct Picture {
+// Kinds that are not read are pictures too: they are named.
+bool IsPicture(std::string_view extension) {
+  return EndsWith<10>(extension,
+                      {"jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff", "heic", "avif"});
+}
+
+bool IsVideo(std::string_view extension) {
+  return EndsWith<6>(extension, {"mp4", "m4v", "mov", "mkv", "webm", "avi"});
+}
+
+// A picture or video.
+struct Member {
   std::string name;
   std::string_view bytes;
 };
@@ -46,7 +56,7 @@ struct Picture {
 struct ShardSample {
   std::string key;
   std::optional<std::string_view> json, text;
-  std::vector<Picture> pictures;
+  std::vector<Member> pictures, videos;
 };
 
 void SetOnce(std::optional<std::string_view>& member, std::string_view bytes,
@@ -68,38 +78,55 @@ ShardSample ReadSample(std::string_view bytes) {
     if (name->extension == "json") SetOnce(sample.json, content, member.name);
     if (name->extension == "txt") SetOnce(sample.text, content, member.name);
     if (IsPicture(name->extension)) sample.pictures.push_back({member.name, content});
+    if (IsVideo(name->extension)) sample.videos.push_back({member.name, content});
   }
   return sample;
 }
 
 // The member that a record's path means; null where there is none.
-const Picture* FindPicture(const std::vector<Picture>& pictures, std::string_view path) {
-  for (const Picture& picture : pictures) {
-    if (picture.name == path || BaseName(picture.name) == BaseName(path)) return &picture;
+const Member* FindMember(const std::vector<Member>& members, std::string_view path) {
+  for (const Member& member : members) {
+    if (member.name == path || BaseName(member.name) == BaseName(path)) return &member;
   }
   return nullptr;
 }
 
-// Puts the members' bytes in the places of the pictures that the record names.
-void TakePictures(const std::vector<Picture>& pictures, Record& record) {
-  for (const Video& video : record.videos) {
-    if (video.path.empty()) continue;
-    Refuse(Defect::kBadField,
-           ShownName(video.path) +
-               ": a shard's sample has no folders and no videos; list the video's frames by "
-               "the names of their members");
+// Puts the members' bytes in the places of the videos that the record names.
+void TakeVideos(const std::vector<Member>& members, Record& record) {
+  if (record.videos.empty() && record.images.empty() && !members.empty()) {
+    for (const Member& member : members) record.videos.push_back({member.name});
+    const std::string wrong = PlaceVideos(record.turns, record.videos.size());
+    if (!wrong.empty()) Refuse(Defect::kPlaceholders, wrong);
   }
-  if (record.images.empty()) {
-    for (const Picture& picture : pictures) record.images.push_back(picture.name);
+  for (Video& video : record.videos) {
+    if (video.path.empty()) continue;  // its frames are listed
+    const Member* found = FindMember(members, video.path);
+    if (found == nullptr) {
+      Refuse(Defect::kImageMissing,
+             ShownName(video.path) +
+                 ": no such member in the shard's sample, which has no folders; name a video by "
+                 "its member, or list its frames by theirs");
+    }
+    if (found->bytes.empty())
+      Refuse(Defect::kImageUnreadable, ShownName(found->name) + ": has no bytes");
+    video.path = found->name;
+    video.held = found->bytes;
+  }
+}
+
+// Puts the members' bytes in the places of the pictures that the record names.
+void TakePictures(const std::vector<Member>& pictures, Record& record) {
+  if (record.images.empty() && record.videos.empty()) {
+    for (const Member& picture : pictures) record.images.push_back(picture.name);
   }
   record.held.resize(record.images.size());
   const bool in_order =
       record.images.size() == pictures.size() &&
       std::none_of(record.images.begin(), record.images.end(),
-                   [&](const std::string& path) { return FindPicture(pictures, path) != nullptr; });
+                   [&](const std::string& path) { return FindMember(pictures, path) != nullptr; });
   for (size_t i = 0; i < record.images.size(); ++i) {
     if (!record.held[i].empty()) continue;  // a data URL
-    const Picture* picture = in_order ? &pictures[i] : FindPicture(pictures, record.images[i]);
+    const Member* picture = in_order ? &pictures[i] : FindMember(pictures, record.images[i]);
     if (picture == nullptr) {
       Refuse(Defect::kImageMissing,
              ShownName(record.images[i]) + ": no such member in the shard's sample");
@@ -121,6 +148,9 @@ Record ReadRecord(const ShardSample& sample) {
   } else if (sample.text) {
     std::string question;
     for (size_t i = 0; i < sample.pictures.size(); ++i) question += "<image>";
+    if (sample.pictures.empty()) {
+      for (size_t i = 0; i < sample.videos.size(); ++i) question += "<video>";
+    }
     record.turns = {{Role::kUser, question}, {Role::kAssistant, std::string(*sample.text)}};
   } else {
     Refuse(Defect::kNoConversation, "the sample " + ShownName(sample.key) +
@@ -128,6 +158,7 @@ Record ReadRecord(const ShardSample& sample) {
                                         "of a sample one behind the other");
   }
   TakePictures(sample.pictures, record);
+  TakeVideos(sample.videos, record);
   return record;
 }
 

@@ -23,7 +23,8 @@ std::vector<RecordExtent> FindSamples(class TarReader& members);
 // Parses one sample's bytes as they lie in the shard. Its record is that of `json`, in any form of
 // ParseRecord(); without one, `txt` is the answer to its pictures. Pictures that the record names
 // are members by full name or base name; where it names as many as there are and none is a member,
-// or names none, they are the members in their order. Never throws.
+// or names none, they are the members in their order. Videos are members by name; all of them in
+// their order where there are no pictures and the record names no video. Never throws.
 ParsedRecord ParseShardRecord(std::string_view sample);
 
 }  // namespace equipoise

@@ -102,9 +102,16 @@ class Arranger {
   }
 
   Chosen FramesOf(const Video& video) const {
+    if (!video.held.empty()) {
+      if (OpensVideos()) return FramesOfFile(video, video.held);
+      Refuse(Defect::kBadField,
+             ShownText(video.path) +
+                 ": this program is built without what decodes videos; build it with --define "
+                 "ffmpeg=1, or list the video's frames");
+    }
     if (!video.path.empty() && OpensVideos()) {
       const OpenedImage opened = folder_.Open(video.path);
-      if (opened.defect == Defect::kNone) return FramesOfFile(video, opened);
+      if (opened.defect == Defect::kNone) return FramesOfFile(video, BytesOf(video, opened));
     }
     std::vector<Shown> frames;
     for (size_t i = 0; i < video.frames; ++i) frames.push_back(Take(video.first + i));
@@ -122,13 +129,24 @@ class Arranger {
     return chosen;
   }
 
-  Chosen FramesOfFile(const Video& video, const OpenedImage& opened) const {
-    const std::string name = ShownText(video.path);
-    if (opened.bytes > limits_.files.bytes)
-      Refuse(Defect::kImageTooLarge, name + ": larger than data.limits.image_bytes");
+  void RequireBytes(const Video& video, int64_t bytes) const {
+    if (bytes > limits_.files.bytes) {
+      Refuse(Defect::kImageTooLarge,
+             ShownText(video.path) + ": larger than data.limits.image_bytes");
+    }
+  }
+
+  std::string BytesOf(const Video& video, const OpenedImage& opened) const {
+    RequireBytes(video, opened.bytes);
     std::string bytes(static_cast<size_t>(opened.bytes), '\0');
     if (ReadFullyAt(opened.file, bytes.data(), bytes.size(), 0) != opened.bytes)
-      Refuse(Defect::kImageUnreadable, name + ": cannot be read");
+      Refuse(Defect::kImageUnreadable, ShownText(video.path) + ": cannot be read");
+    return bytes;
+  }
+
+  Chosen FramesOfFile(const Video& video, std::string bytes) const {
+    const std::string name = ShownText(video.path);
+    RequireBytes(video, std::ssize(bytes));
     Chosen chosen;
     try {
       const std::unique_ptr<VideoFile> file = OpenVideo(bytes, limits_.files);

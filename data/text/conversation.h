@@ -26,6 +26,7 @@ struct Video {
   double fps = 0;
   // Where a video stands in parts, each a Video, in the text: the frames of all its parts.
   size_t whole = 0;
+  std::string held = {};  // the file's bytes, where they lie in the record itself (a shard)
 };
 
 // A picture that is a frame of a video's file.

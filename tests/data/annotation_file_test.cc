@@ -188,6 +188,36 @@ TEST_CASE("shards written by Python's tarfile are read in each format", "[data][
   }
 }
 
+TEST_CASE("videos of a shard are its members", "[data][cpu]") {
+  const TemporaryFolder folder;
+  const std::string json = "'{\\\"query\\\": \\\"Q\\\", \\\"response\\\": \\\"A\\\"%s}'";
+  WriteTar(folder / "v.tar", "GNU",
+           "[('0.mp4', 'first'), ('0.txt', 'caption'), ('1.MKV', 'second'), ('1.json', " + json +
+               " % ', \\\"video\\\": \\\"x/1.MKV\\\"'), ('2.mp4', 'third'), ('2.json', " + json +
+               " % ''), ('3.jpg', 'picture'), ('3.mp4', 'fourth'), ('3.txt', 'caption'), "
+               "('4.mp4', 'fifth'), ('4.json', " +
+               json + " % ', \\\"video\\\": \\\"none.mp4\\\"')]");
+  const AnnotationFile file(folder / "v.tar");
+  const auto reader = file.Read(0, file.file().bytes, 1 << 20);
+  std::vector<ParsedRecord> records;
+  for (Line line; reader->Next(line);) records.push_back(ParseShardRecord(line.text));
+  REQUIRE(records.size() == 5);
+  for (size_t i = 0; i < 3; ++i) {
+    INFO(i << records[i].reason);
+    REQUIRE(records[i].record.videos.size() == 1);
+    CHECK(records[i].record.turns[0].videos);
+    CHECK(records[i].record.turns[0].text.find("<video>") == 0);
+    CHECK(records[i].record.images.empty());
+  }
+  CHECK(records[0].record.videos[0].path == "0.mp4");
+  CHECK(records[0].record.videos[0].held == "first");
+  CHECK(records[1].record.videos[0].held == "second");
+  CHECK(records[2].record.videos[0].held == "third");
+  CHECK(records[3].record.videos.empty());  // whose pictures are what the caption is of
+  CHECK(records[3].record.images.size() == 1);
+  CHECK(records[4].reason.find("none.mp4: no such member in the shard's sample") == 0);
+}
+
 TEST_CASE("a damaged shard is refused wherever it is cut", "[data][cpu]") {
   const TemporaryFolder folder;
   const std::string path = folder / "a.tar";

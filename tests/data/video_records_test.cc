@@ -1,5 +1,6 @@
 // Records of videos' files, in a program that opens them: as those of the same frames in a list.
 #include <ATen/ops/equal.h>
+#include <fmt/format.h>
 
 #include <catch2/catch.hpp>
 #include <optional>
@@ -130,6 +131,52 @@ TEST_CASE("records with the file and with its frames are loaded alike", "[data][
   REQUIRE(both.batch.pixel_values.size(0) == 2 * tiles);
   for (const int64_t first : {int64_t{0}, tiles})
     CHECK(at::equal(both.batch.pixel_values.narrow(0, first, tiles), one.batch.pixel_values));
+}
+
+// A member of a tar archive: header and padded bytes.
+std::string TarMemberOf(const std::string& name, const std::string& bytes) {
+  std::string header(512, '\0');
+  const auto put = [&](size_t at, const std::string& text) {
+    header.replace(at, text.size(), text);
+  };
+  put(0, name);
+  put(100, "0000644");
+  put(124, fmt::format("{:011o}", bytes.size()));
+  put(148, "        ");
+  put(156, "0");
+  put(257, std::string("ustar\00000", 8));
+  unsigned sum = 0;
+  for (const char c : header) sum += static_cast<unsigned char>(c);
+  put(148, fmt::format("{:06o}", sum) + std::string("\0 ", 2));
+  return header + bytes + std::string((512 - bytes.size() % 512) % 512, '\0');
+}
+
+TEST_CASE("a shard with the file is loaded as the file is", "[data][cpu]") {
+  Clip clip;
+  clip.data.config.max_tokens = 512;
+  const std::string video = ReadWholeFile(clip.data.folder / "images/c.mp4");
+  clip.data.folder.Write(
+      "train.tar", TarMemberOf("0.mp4", video) + TarMemberOf("0.txt", "A cat") +
+                       TarMemberOf("1.mp4", video) +
+                       TarMemberOf("1.json", R"({"video":"1.mp4","query":"","response":"A cat"})") +
+                       std::string(1024, '\0'));
+  const auto load = [&](int64_t sample) {
+    const CostIndex index = clip.data.Open();
+    const Dataset dataset(clip.data.config.train, clip.data.sample_options(), &index,
+                          &clip.data.chat_template);
+    LoadedPack pack =
+        dataset.Load(MakePack(index, std::vector<int64_t>{sample}, LossWeight::kToken));
+    CHECK(pack.bad.empty());
+    return pack.batch;
+  };
+  clip.data.WriteRecords({R"({"video":"c.mp4","query":"<video>","response":"A cat"})"});
+  const auto file = load(0);
+  clip.data.config.train[0].annotations = clip.data.folder / "train.tar";
+  for (const int64_t sample : {0, 1}) {
+    const auto shard = load(sample);
+    CHECK(at::equal(shard.pixel_values, file.pixel_values));
+    if (sample == 0) CHECK(at::equal(shard.input_ids, file.input_ids));
+  }
 }
 
 TEST_CASE("a bad file is a bad record", "[data][cpu]") {
