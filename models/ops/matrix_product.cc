@@ -3,6 +3,7 @@
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
+#include <ATen/record_function.h>
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -89,6 +90,7 @@ bool ByOneDnn(const at::Tensor& a, const at::Tensor& b, float beta, at::Tensor& 
                   c.size(0) == a.size(0) && c.size(1) == b.size(1));
   const auto left = AsOperand(a), right = AsOperand(b), result = AsOperand(c);
   if (!left || !right || !result || result->op != 'N') return false;
+  RECORD_FUNCTION("onednn::sgemm", {});  // as LibTorch's operators are seen by its profiler
   return sgemm(left->op, right->op, a.size(0), b.size(1), a.size(1), 1.0F, left->data,
                left->leading, right->data, right->leading, beta, c.mutable_data_ptr<float>(),
                result->leading) == 0;
