@@ -14,7 +14,7 @@ constexpr std::array<PassCost, kNumPassKinds> kOwnKernels = {{
     {6, 10, 1, 1},  // kGatedUnit: likewise
     {4, 6, 1, 1},   // kGelu
     {6, 6, 1, 1},   // kResidual: an addition; that of the two gradients
-    {4, 12, 1, 3},  // kScale: product; two products and a sum over rows
+    {4, 8, 1, 3},   // kScale: product; a product, and sums over rows by an own kernel
     {4, 4, 1, 1},   // kCopy
     {4, 10, 1, 1},  // kEmbedding: rows gathered; added to fp32
     {2, 4, 1, 1},   // kLogits: own kernels: read for the loss; the gradient in their place
@@ -25,6 +25,7 @@ constexpr std::array<PassCost, kNumPassKinds> kOwnKernels = {{
 constexpr std::array<PassCost, kNumPassKinds> WithoutOwnKernels() {
   auto passes = kOwnKernels;
   passes[static_cast<size_t>(PassKind::kRotary)] = {14, 14, 3, 3};
+  passes[static_cast<size_t>(PassKind::kScale)] = {4, 12, 1, 3};  // two products and a sum
   passes[static_cast<size_t>(PassKind::kGatedUnit)] = {10, 22, 2, 5};
   // fp32 copy, log-softmax, exponentials; the gradient rounded.
   passes[static_cast<size_t>(PassKind::kLogits)] = {26, 6, 4, 2};

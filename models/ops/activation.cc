@@ -7,6 +7,7 @@
 #include <ATen/ops/silu_backward.h>
 #include <ATen/ops/sum.h>
 
+#include "models/ops/gradient_sums.h"
 #include "models/ops/record.h"
 #include "parallel/kernels/own_operator.h"
 
@@ -51,8 +52,13 @@ struct ScaledResidualNode : SavingNode {
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
     const at::Tensor& g = gradients[0];
     if (x.defined()) {
-      const at::Tensor product = g.mul(x).reshape({-1, g.size(-1)});
-      scale->AddGradient(product.sum(0, /*keepdim=*/false, at::kFloat));
+      const at::Tensor rows = g.reshape({-1, g.size(-1)});
+      if (const auto sums = OwnColumnSums(rows, {x.reshape(rows.sizes()), {}, {}}, false)) {
+        scale->AddGradient(sums->weighted);
+      } else {
+        const at::Tensor product = g.mul(x).reshape(rows.sizes());
+        scale->AddGradient(product.sum(0, /*keepdim=*/false, at::kFloat));
+      }
     }
     return {g, task_should_compute_output(1) ? g.mul(scale->value) : at::Tensor()};
   }

@@ -7,6 +7,7 @@
 #include "models/ops/matrix_product.h"
 #include "models/ops/row_dispatch.h"
 #include "parallel/intra_op.h"
+#include "parallel/kernels/own_operator.h"
 
 namespace equipoise::ops {
 namespace {
@@ -52,7 +53,22 @@ void AddProduct(const at::Tensor& gradient, const at::Tensor& g, const at::Tenso
   }
 }
 
+std::optional<ColumnSums> OwnColumnSums(const at::Tensor& g, const WeightedRows& rows, bool plain) {
+  using Given = std::optional<at::Tensor>;
+  static const OwnOperator<at::Tensor(const at::Tensor&, const Given&, const Given&, const Given&,
+                                      bool)>
+      own("equipoise::column_sums");
+  if (!own.IsFor(g)) return {};
+  const auto given = [](const at::Tensor& t, at::ScalarType dtype) {
+    return t.defined() ? Given(t.to(dtype)) : std::nullopt;
+  };
+  const at::Tensor sums = own(g, given(rows.x, g.scalar_type()), given(rows.mean, at::kFloat),
+                              given(rows.rstd, at::kFloat), plain);
+  return ColumnSums{sums.select(0, 0), plain ? sums.select(0, 1) : at::Tensor()};
+}
+
 at::Tensor SumOfRows(const at::Tensor& g) {
+  if (const auto own = OwnColumnSums(g, {}, /*plain=*/false)) return own->weighted;
   if (!HasKernel(g) || g.stride(1) != 1) return at::sum(g, {0}, /*keepdim=*/false, at::kFloat);
   at::Tensor sum = at::zeros({g.size(1)}, at::kFloat);
   auto* sums = sum.mutable_data_ptr<float>();

@@ -7,9 +7,12 @@
 #include <ATen/ops/native_layer_norm_backward.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <array>
+#include <optional>
 #include <tuple>
 
+#include "models/ops/gradient_sums.h"
 #include "models/ops/record.h"
 #include "models/ops/row_dispatch.h"
 #include "parallel/intra_op.h"
@@ -25,12 +28,15 @@ struct LayerNormNode : SavingNode {
   at::Tensor x, mean, rstd;
 
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
-    const std::array<bool, 3> wanted = {task_should_compute_output(0), weight->trainable,
-                                        bias->trainable};
-    auto [gx, gw, gb] = at::native_layer_norm_backward(
-        gradients[0].contiguous(), x, {x.size(-1)}, mean, rstd, weight->value, bias->value, wanted);
-    if (weight->trainable) weight->AddGradient(gw);
-    if (bias->trainable) bias->AddGradient(gb);
+    const at::Tensor g = gradients[0].contiguous();
+    const bool own = weight->trainable && bias->trainable && AddByOwnKernel(g);
+    const std::array<bool, 3> wanted = {task_should_compute_output(0), weight->trainable && !own,
+                                        bias->trainable && !own};
+    if (std::ranges::none_of(wanted, [](bool one) { return one; })) return {at::Tensor()};
+    auto [gx, gw, gb] = at::native_layer_norm_backward(g, x, {x.size(-1)}, mean, rstd,
+                                                       weight->value, bias->value, wanted);
+    if (wanted[1]) weight->AddGradient(gw);
+    if (wanted[2]) bias->AddGradient(gb);
     return {gx};
   }
   void ForEachSaved(const Visit& visit) override {
@@ -39,6 +45,18 @@ struct LayerNormNode : SavingNode {
     visit(rstd);
   }
   std::string name() const override { return "LayerNorm(" + weight->name + ")"; }
+
+ private:
+  bool AddByOwnKernel(const at::Tensor& g) const {
+    const int64_t size = x.size(-1);
+    const auto sums =
+        OwnColumnSums(g.view({-1, size}), {x.view({-1, size}), mean.flatten(), rstd.flatten()},
+                      /*plain=*/true);
+    if (!sums) return false;
+    weight->AddGradient(sums->weighted);
+    bias->AddGradient(sums->plain);
+    return true;
+  }
 };
 
 struct RmsNormNode : SavingNode {
@@ -91,11 +109,17 @@ struct DeviceRmsNormNode : SavingNode {
   Communicator* group = nullptr;
 
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
-    const std::array<bool, 2> wanted = {task_should_compute_output(0), weight->trainable};
-    const auto [gx, gw] = at::_fused_rms_norm_backward(gradients[0].reshape(x.sizes()), x,
-                                                       {x.size(1)}, rstd, weight->value, wanted);
+    const at::Tensor g = gradients[0].reshape(x.sizes());
+    std::optional<ColumnSums> own;
+    if (weight->trainable) own = OwnColumnSums(g, {x, {}, rstd.flatten()}, /*plain=*/false);
+    const std::array<bool, 2> wanted = {task_should_compute_output(0), weight->trainable && !own};
+    at::Tensor gx, gw;
+    if (wanted[0] || wanted[1]) {
+      std::tie(gx, gw) =
+          at::_fused_rms_norm_backward(g, x, {x.size(1)}, rstd, weight->value, wanted);
+    }
     if (weight->trainable) {
-      at::Tensor sum = group == nullptr ? gw : gw.to(at::kFloat);
+      at::Tensor sum = own ? own->weighted : group == nullptr ? gw : gw.to(at::kFloat);
       if (group != nullptr) group->AllReduce(sum, ReduceOp::kSum).WaitOnStream();
       weight->AddGradient(sum);
     }

@@ -30,6 +30,15 @@ EQUIPOISE_DEVICE void RunRow(const Function& function, int64_t row, const Team& 
 
 constexpr int64_t kMostThreads = 256;  // of a team
 
+// Before a loop of device code: how many of its turns are in flight. Left to itself, nvcc takes
+// more registers than let four blocks share a multiprocessor.
+#ifdef __CUDA_ARCH__
+#define EQUIPOISE_PRAGMA(text) _Pragma(#text)
+#define EQUIPOISE_UNROLL(turns) EQUIPOISE_PRAGMA(unroll turns)
+#else
+#define EQUIPOISE_UNROLL(turns)
+#endif
+
 // One thread that does all of a row.
 template <class Shared>
 struct LoneThread {

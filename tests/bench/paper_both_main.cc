@@ -122,7 +122,7 @@ void Run(const std::string& histogram, int steps) {
   };
   const std::vector<Model> models = {{"6+20B", PresetConfig("internvl2-26b"), 1},
                                      {"6+34B", PresetConfig("internvl2-40b"), 1},
-                                     {"6+70B", With70B(), 2}};
+                                     {"6+70B", With70B(), 4}};
   for (const Model& model : models) {
     const std::vector<SampleSize> sizes = ReadHistogram(histogram, model.config);
     for (const Row& row : kRows) {

@@ -83,7 +83,15 @@ void Check(const Problem& problem) {
   }
 }
 
-TEST_CASE("norms, activations and linear layers on a device", "[device]") {
+bool HasRun(const std::string& operation) {
+  const std::vector<std::string> names = testing::OperationsOfStandIn();
+  return std::find(names.begin(), names.end(), operation) != names.end();
+}
+
+TEST_CASE("norms, activations and linear layers on a device, by own kernels and by LibTorch's",
+          "[device]") {
+  const bool own = GENERATE(true, false);
+  testing::UseOwnKernels(own);
   Check({{{3, 5, 16}}, {{16}}, [](const Tensors& x, const Weights& w, at::Device) {
            return ops::RmsNorm(x[0], *w[0], 1e-6);
          }});
@@ -105,11 +113,8 @@ TEST_CASE("norms, activations and linear layers on a device", "[device]") {
   Check({{{7, 12}, {7, 12}}, {{12}}, [](const Tensors& x, const Weights& w, at::Device) {
            return ops::ScaledResidual(x[0], x[1], *w[0]);
          }});
-}
-
-bool HasRun(const std::string& operation) {
-  const std::vector<std::string> names = testing::OperationsOfStandIn();
-  return std::find(names.begin(), names.end(), operation) != names.end();
+  if (own) CHECK(HasRun("equipoise::column_sums"));
+  testing::UseOwnKernels(true);
 }
 
 TEST_CASE("gated activations on a device, by own kernels and by LibTorch's", "[device]") {
@@ -322,9 +327,13 @@ TEST_CASE("squares on a device are summed as on the CPU, however they are cut", 
 }
 
 TEST_CASE("packed weights on a device, by own kernels and by LibTorch's", "[device]") {
-  testing::UseOwnKernels(GENERATE(true, false));
+  const bool own = GENERATE(true, false);
+  testing::UseOwnKernels(own);
   testing::CheckPackedWeights(5, 192, kGpu);
   testing::CheckPackedWeights(40, 77, kGpu);  // no whole blocks
+  for (const char* form : {"int8", "nf4", "gptq"}) {
+    if (own) CHECK(HasRun(std::string("equipoise::unpack_") + form));
+  }
   testing::UseOwnKernels(true);
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "models/ops/kernels/column_sums.h"
 #include "models/ops/kernels/fp8_rows.h"
 #include "models/ops/kernels/rotary_rows.h"
 #include "models/ops/kernels/softmax_rows.h"
@@ -9,6 +10,9 @@
 
 // Every CUDA kernel of models/ops: ENTRY(name, row function), in an image by that name.
 #define EQUIPOISE_ROW_KERNELS(ENTRY)                                           \
+  ENTRY(equipoise_column_sums_fp32, ColumnSumRow<float>)                       \
+  ENTRY(equipoise_column_sums_bf16, ColumnSumRow<Bf16>)                        \
+  ENTRY(equipoise_column_sums_fp16, ColumnSumRow<Fp16>)                        \
   ENTRY(equipoise_fp8_bf16, Fp8Row<Bf16>)                                      \
   ENTRY(equipoise_rotary_fp32, RotaryRow<float>)                               \
   ENTRY(equipoise_rotary_bf16, RotaryRow<Bf16>)                                \

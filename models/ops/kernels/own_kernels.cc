@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/sum.h>
 #include <torch/library.h>
 
 #include <optional>
@@ -144,6 +145,46 @@ std::tuple<at::Tensor, at::Tensor> Fp8RowsOn(const Launcher& launch, const at::T
   return {codes, scales};
 }
 
+// The arguments of column_sums.
+struct ColumnSumsCall {
+  at::Tensor g;
+  std::optional<at::Tensor> x, mean, rstd;
+  bool plain;
+};
+
+template <class Launcher>
+at::Tensor ColumnSumsOn(const Launcher& launch, const ColumnSumsCall& call) {
+  EQUIPOISE_CHECK(call.g.dim() == 2);
+  const at::Tensor g = call.g.stride(1) == 1 ? call.g : call.g.contiguous();
+  const int64_t rows = g.size(0), columns = g.size(1), stride = g.stride(0);
+  const auto beside = [&](const std::optional<at::Tensor>& given, int64_t elements,
+                          at::ScalarType dtype) {
+    if (!given) return at::Tensor();
+    EQUIPOISE_CHECK(given->numel() == elements && given->scalar_type() == dtype);
+    return given->contiguous();
+  };
+  const at::Tensor x = beside(call.x, rows * columns, g.scalar_type());
+  const at::Tensor mean = beside(call.mean, rows, at::kFloat);
+  const at::Tensor rstd = beside(call.rstd, rows, at::kFloat);
+  const int64_t chunks = kernels::PartsOf(rows, kernels::kChunkRows), outputs = call.plain ? 2 : 1;
+  at::Tensor sums = at::empty({outputs, chunks, columns}, g.options().dtype(at::kFloat));
+  const bool packed = kernels::Packed(columns, {g, sums}) && kernels::Packed(stride, {g}) &&
+                      (!x.defined() || kernels::Packed(columns, {x}));
+  const auto floats = [](const at::Tensor& t) {
+    return t.defined() ? kernels::Data<float>(t) : nullptr;
+  };
+  auto* to = kernels::MutableData<float>(sums);
+  OnActivations(g, [&](auto type) {
+    using T = decltype(type);
+    launch(kernels::ColumnSumRow<T>{Data<T>(g), stride, x.defined() ? Data<T>(x) : nullptr,
+                                    floats(mean), floats(rstd), to,
+                                    call.plain ? to + chunks * columns : nullptr, rows, columns,
+                                    packed},
+           chunks * kernels::PartsOf(columns, kernels::kTeamColumns<T>));
+  });
+  return chunks == 1 ? sums.select(1, 0) : at::sum(sums, 1);
+}
+
 // `layout`: kernels::Nf4Layout's members in their order.
 template <class Launcher>
 at::Tensor UnpackNf4On(const Launcher& launch, const Nf4Tensors& weight, at::IntArrayRef layout,
@@ -179,6 +220,11 @@ void Register(torch::Library& library, const Launcher& launch) {
                         const at::Tensor& groups, at::ScalarType dtype) {
                  return UnpackGptq(launch, {codes, scales, zeros, groups}, dtype);
                });
+  library.impl("column_sums", [launch](const at::Tensor& g, const std::optional<at::Tensor>& x,
+                                       const std::optional<at::Tensor>& mean,
+                                       const std::optional<at::Tensor>& rstd, bool plain) {
+    return ColumnSumsOn(launch, {g, x, mean, rstd, plain});
+  });
   library.impl("fp8_rows", [launch](const at::Tensor& x) { return Fp8RowsOn(launch, x); });
   library.impl(
       "cross_entropy_gradient_",
@@ -194,6 +240,7 @@ TORCH_LIBRARY_FRAGMENT(equipoise, library) {
   library.def(
       "cross_entropy_gradient_(Tensor(a!) logits, Tensor ids, Tensor statistics, "
       "Tensor? weights, float scale) -> ()");
+  library.def("column_sums(Tensor g, Tensor? x, Tensor? mean, Tensor? rstd, bool plain) -> Tensor");
   library.def("fp8_rows(Tensor x) -> (Tensor, Tensor)");
   library.def("unpack_int8(Tensor codes, Tensor scales, ScalarType dtype) -> Tensor");
   library.def(

@@ -6,7 +6,8 @@
 
 namespace equipoise::ops {
 
-// Operators of LibTorch, each one launch of a kernel of the program's own (kernel_list.h), in fp32,
+// Operators of LibTorch, each one launch of a kernel of the program's own (kernel_list.h) but for
+// what is said below, in fp32,
 // bf16 and fp16, computed in fp32 and rounded once:
 //   equipoise::swi_glu(gate_up), equipoise::swi_glu_gradient(g, gate_up): models/ops/activation.h
 //   equipoise::rotary(x, cos, sin, direction): models/ops/rotary.h; direction -1: its gradient
@@ -15,6 +16,8 @@ namespace equipoise::ops {
 //     the sum of exp(logit - largest), the logit of the target; 0 where ids [rows] is not in [0, n)
 //   equipoise::cross_entropy_gradient_(logits, ids, statistics, weights, scale): the gradient of
 //     scale * weights (none: 1) * cross entropy, in the place of the logits
+//   equipoise::column_sums(g, x, mean, rstd, plain): models/ops/gradient_sums.h; its chunks' sums
+//     are added up by LibTorch
 //   equipoise::fp8_rows(x): of x [rows, n] bf16, codes [rows, n] e4m3 and scales [rows, 1] fp32:
 //     models/ops/fp8_product.h
 //   equipoise::unpack_int8(codes, scales, dtype), unpack_nf4(codes, scale_codes, largest, tables,

@@ -124,6 +124,43 @@ TEST_CASE("rows in fp8 by the row function have the bits of LibTorch's operation
   }
 }
 
+TEST_CASE("column sums are fp64's numbers, with and without factors", "[kernels]") {
+  using Given = std::optional<at::Tensor>;
+  using Signature = at::Tensor(const at::Tensor&, const Given&, const Given&, const Given&, bool);
+  const auto own = c10::Dispatcher::singleton()
+                       .findSchemaOrThrow("equipoise::column_sums", "")
+                       .typed<Signature>();
+  const auto check = [](const at::Tensor& found, const at::Tensor& terms) {
+    const at::Tensor bound = terms.abs().sum(0) * 1e-6 + 1e-6;
+    CHECK(((found.to(at::kDouble) - terms.sum(0)).abs() <= bound).all().item<bool>());
+  };
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    for (const int64_t rows : {0, 1, 127, 128, 300}) {
+      for (const int64_t columns : {1, 8, 24, 256, 300, 1000}) {
+        INFO(dtype << " rows " << rows << " columns " << columns);
+        const at::Tensor g = Normal({rows, columns}, 1).to(dtype);
+        const at::Tensor x = Normal({rows, columns}, 2).to(dtype);
+        const at::Tensor mean = Normal({rows}, 3), rstd = Normal({rows}, 4).abs();
+        const at::Tensor wide = g.to(at::kDouble), factor = x.to(at::kDouble);
+        const at::Tensor normal =
+            (factor - mean.to(at::kDouble).unsqueeze(1)) * rstd.to(at::kDouble).unsqueeze(1);
+        const at::Tensor sum = own.call(g, {}, {}, {}, false);
+        REQUIRE(sum.sizes() == at::IntArrayRef({1, columns}));
+        check(sum[0], wide);
+        check(own.call(g, x, {}, {}, false)[0], wide * factor);
+        check(own.call(g, x, {}, rstd, false)[0],
+              wide * factor * rstd.to(at::kDouble).unsqueeze(1));
+        const at::Tensor both = own.call(g, x, mean, rstd, true);
+        check(both[0], wide * normal);
+        CHECK(both[1].equal(sum[0]));
+        // Columns of a wider matrix.
+        const at::Tensor joined = at::cat({x, g, x}, 1);
+        CHECK(own.call(joined.narrow(1, columns, columns), {}, {}, {}, false).equal(sum));
+      }
+    }
+  }
+}
+
 at::Tensor Statistics(const at::Tensor& logits, const at::Tensor& ids) {
   return Call("equipoise::softmax_statistics", logits, ids);
 }
