@@ -78,12 +78,15 @@ std::optional<Operand> AsOperand(const at::Tensor& x) {
 
 // c = a b + beta c by oneDNN; false where that cannot be, and nothing was done.
 bool ByOneDnn(const at::Tensor& a, const at::Tensor& b, float beta, at::Tensor& c) {
-  // A product with a vector stays LibTorch's: oneDNN adds up its terms one by one, which over a
-  // vocabulary of 140,000 is off by 4e-5.
   const auto suits = [](const at::Tensor& x) {
-    return x.is_cpu() && x.scalar_type() == at::kFloat && x.size(0) > 1 && x.size(1) > 1;
+    return x.is_cpu() && x.scalar_type() == at::kFloat && x.size(0) > 0 && x.size(1) > 0;
   };
   if (!suits(a) || !suits(b) || !suits(c)) return false;
+  // Small products stay LibTorch's, and those with a vector. Of few rows oneDNN has other kernels,
+  // by which a row has other bits than among more rows; a vector's terms it adds up one by one,
+  // which over a vocabulary of 140,000 is off by 4e-5.
+  constexpr int64_t kLeastTerms = 1 << 20;
+  if (c.size(0) == 1 || c.size(1) == 1 || c.numel() * a.size(1) < kLeastTerms) return false;
   const Sgemm sgemm = OneDnn();
   if (sgemm == nullptr) return false;
   EQUIPOISE_CHECK(a.dim() == 2 && b.dim() == 2 && c.dim() == 2 && a.size(1) == b.size(0) &&

@@ -7,9 +7,9 @@ namespace equipoise::ops {
 // Products of matrices of one dtype on one device, as LibTorch's mm and addmm; views and transposed
 // views are taken as they are.
 //
-// In fp32 on the CPU they are oneDNN's sgemm (Debian's libdnnl, opened at run time) where that is
-// the faster one: LibTorch takes MKL, which keeps its AVX-512 kernels for Intel's CPUs. Others get
-// half as many FLOPs a second from it or less (docs/benchmarks.md).
+// In fp32 on the CPU large ones are oneDNN's sgemm (Debian's libdnnl, opened at run time) where
+// that is the faster one: LibTorch takes MKL, which keeps its AVX-512 kernels for Intel's CPUs.
+// Others get half as many FLOPs a second from it or less (docs/benchmarks.md).
 
 // a b
 at::Tensor MatrixProduct(const at::Tensor& a, const at::Tensor& b);

@@ -27,7 +27,8 @@ std::vector<at::Tensor> Layouts(const at::Tensor& x) {
 
 void CheckNear(const at::Tensor& found, const at::Tensor& expected) {
   REQUIRE(found.sizes() == expected.sizes());
-  const at::Tensor bound = expected.abs() * 1e-6 + 1e-5;
+  // A sum of 700 products of normal numbers has terms of up to 10, and MKL's blocks are long.
+  const at::Tensor bound = expected.abs() * 1e-6 + 1e-4;
   CHECK(((found.to(at::kDouble) - expected).abs() <= bound).all().item<bool>());
 }
 
@@ -35,8 +36,8 @@ TEST_CASE("products of matrices in any layout are fp64's, by oneDNN and by LibTo
   const bool use = GENERATE(true, false);
   ops::UseOneDnn(use);
   CHECK((use || !ops::ProductsAreOneDnns()));
-  for (const int64_t m : {1, 3, 33}) {
-    for (const int64_t k : {1, 5, 64}) {
+  for (const int64_t m : {1, 3, 40}) {
+    for (const int64_t k : {1, 64, 700}) {
       for (const int64_t n : {1, 7, 48}) {
         INFO("oneDNN " << use << " sizes " << m << ' ' << k << ' ' << n);
         const at::Tensor x = Normal({m, k}, 1), y = Normal({k, n}, 2), c = Normal({m, n}, 3);
@@ -89,7 +90,7 @@ TEST_CASE("long sums are exact to a few units in the last place by oneDNN", "[op
   if (!ops::ProductsAreOneDnns()) return testing::SkipCase("products are LibTorch's here");
   constexpr int64_t kLong = 140000;  // a vocabulary, whose first logits have most of the gradient
   const at::Tensor y = Normal({kLong, 8}, 1);
-  for (const int64_t rows : {2, 3, 150}) {
+  for (const int64_t rows : {2, 33, 150}) {
     at::Tensor x = Normal({rows, kLong}, 2).abs_().div_(kLong);
     x.narrow(1, 0, 1).fill_(-1);
     const at::Tensor expected = at::mm(x.to(at::kDouble), y.to(at::kDouble));

@@ -250,8 +250,9 @@ TEST_CASE("cross entropy equals that of full logits", "[ops][cpu]") {
       CHECK(weight[0].gradient.eq(kBefore).all().item<bool>() == in_backward);
       loss.backward();
       CHECK(std::abs(loss.item<double>() / expected.item<double>() - 1) < 1e-6);
-      // Sums over a long vocabulary are LibTorch's where a chunk has one row.
-      CHECK(RelativeError(x.grad(), rx.grad()) < (c.vocabulary > 1000 ? 1e-5 : 3e-6));
+      // Where a chunk has one row, the sum over the vocabulary is MKL's, which on CPUs that are not
+      // Intel's is off by 7e-5.
+      CHECK(RelativeError(x.grad(), rx.grad()) < (c.vocabulary > 1000 ? 1e-4 : 3e-6));
       CHECK(RelativeError(weight[0].gradient - kBefore, rw.grad()) < 1e-5);
     }
   }
