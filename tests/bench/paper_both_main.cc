@@ -114,28 +114,21 @@ Times TimesOf(const PlanRequest& request, const Plan& plan) {
   return times;
 }
 
-void Run(const std::string& histogram, int steps) {
-  struct Model {
-    const char* name;
-    ModelConfig config;
-    int tensor;  // ranks: the fewest by which all rows fit
-  };
-  const std::vector<Model> models = {{"6+20B", PresetConfig("internvl2-26b"), 1},
-                                     {"6+34B", PresetConfig("internvl2-40b"), 1},
-                                     {"6+70B", With70B(), 4}};
-  for (const Model& model : models) {
-    const std::vector<SampleSize> sizes = ReadHistogram(histogram, model.config);
-    for (const Row& row : kRows) {
-      const PaperBatches batches = MakeBatches(sizes, row.packs, model.config, steps);
-      const PlanRequest request = RequestOf(model.config, row, batches, model.tensor);
-      const ScoredPlan best = BestPlan(request, SearchPlans(request));
-      const Times times = TimesOf(request, best.plan);
-      int again = 0;
-      for (const Recompute kind : best.plan.recompute) again += kind != Recompute::kNone ? 1 : 0;
-      const Json line = {
-          {"model", model.name},
-          {"row", row.name},
-          {"tensor", model.tensor},
+// A row's line; where no plan fits the memory, why.
+Json LineOf(const ModelConfig& model, const Row& row, const std::vector<SampleSize>& sizes,
+            int tensor, int steps) {
+  const PaperBatches batches = MakeBatches(sizes, row.packs, model, steps);
+  const PlanRequest request = RequestOf(model, row, batches, tensor);
+  ScoredPlan best;
+  try {
+    best = BestPlan(request, SearchPlans(request));
+  } catch (const UserError& error) {
+    return {{"fits", false}, {"why", error.what()}};
+  }
+  const Times times = TimesOf(request, best.plan);
+  int again = 0;
+  for (const Recompute kind : best.plan.recompute) again += kind != Recompute::kNone ? 1 : 0;
+  return {{"fits", true},
           {"days", GpuDays(times.step_s, static_cast<double>(sizes.size()), batches)},
           {"idle", times.idle},
           {"again", again},
@@ -143,6 +136,22 @@ void Run(const std::string& histogram, int steps) {
           {"gib", static_cast<double>(best.peak_bytes()) / (1 << 30)},
           {"encoder_ranks", best.plan.encoder_ranks()},
           {"encoder_chunks", best.plan.encoder_chunks()}};
+}
+
+void Run(const std::string& histogram, int steps) {
+  struct Model {
+    const char* name;
+    ModelConfig config;
+    int tensor;  // ranks: the fewest by which balanced rows fit
+  };
+  const std::vector<Model> models = {{"6+20B", PresetConfig("internvl2-26b"), 1},
+                                     {"6+34B", PresetConfig("internvl2-40b"), 1},
+                                     {"6+70B", With70B(), 4}};
+  for (const Model& model : models) {
+    const std::vector<SampleSize> sizes = ReadHistogram(histogram, model.config);
+    for (const Row& row : kRows) {
+      Json line = LineOf(model.config, row, sizes, model.tensor, steps);
+      line.update({{"model", model.name}, {"row", row.name}, {"tensor", model.tensor}});
       std::printf("%s\n", line.dump().c_str());
       std::fflush(stdout);
     }
