@@ -7,6 +7,8 @@
 #include <ATen/ops/silu_backward.h>
 #include <ATen/ops/sum.h>
 
+#include <optional>
+
 #include "models/ops/gradient_sums.h"
 #include "models/ops/record.h"
 #include "parallel/kernels/own_operator.h"
@@ -45,6 +47,15 @@ struct SwiGluNode : SavingNode {
   std::string name() const override { return "SwiGlu"; }
 };
 
+// x * scale, + base where it is defined.
+at::Tensor Scaled(const at::Tensor& base, const at::Tensor& x, const at::Tensor& scale) {
+  using Given = std::optional<at::Tensor>;
+  static const OwnOperator<at::Tensor(const Given&, const at::Tensor&, const at::Tensor&)> own(
+      "equipoise::scaled");
+  if (own.IsFor(x)) return own(base.defined() ? Given(base) : std::nullopt, x, scale);
+  return base.defined() ? at::addcmul(base, x, scale) : at::mul(x, scale);
+}
+
 struct ScaledResidualNode : SavingNode {
   Parameter* scale = nullptr;
   at::Tensor x;  // undefined when the scale is frozen
@@ -60,7 +71,7 @@ struct ScaledResidualNode : SavingNode {
         scale->AddGradient(product.sum(0, /*keepdim=*/false, at::kFloat));
       }
     }
-    return {g, task_should_compute_output(1) ? g.mul(scale->value) : at::Tensor()};
+    return {g, task_should_compute_output(1) ? Scaled({}, g, scale->value) : at::Tensor()};
   }
   void ForEachSaved(const Visit& visit) override { visit(x); }
   std::string name() const override { return "ScaledResidual(" + scale->name + ")"; }
@@ -82,7 +93,7 @@ at::Tensor SwiGlu(const at::Tensor& gate_up) {
 at::Tensor ScaledResidual(const at::Tensor& residual, const at::Tensor& x, Parameter& scale) {
   const bool needs_node = NeedsNode({&residual, &x}, {&scale});
   const BelowAutograd guard;
-  at::Tensor y = at::addcmul(residual, x, scale.value);
+  at::Tensor y = Scaled(residual, x, scale.value);
   if (!needs_node) return y;
   auto node = std::make_shared<ScaledResidualNode>();
   node->scale = &scale;

@@ -3,6 +3,7 @@
 #include "models/ops/kernels/column_sums.h"
 #include "models/ops/kernels/fp8_rows.h"
 #include "models/ops/kernels/rotary_rows.h"
+#include "models/ops/kernels/scaled_rows.h"
 #include "models/ops/kernels/softmax_rows.h"
 #include "models/ops/kernels/swi_glu_rows.h"
 #include "models/ops/kernels/unpack_rows.h"
@@ -17,6 +18,9 @@
   ENTRY(equipoise_rotary_fp32, RotaryRow<float>)                               \
   ENTRY(equipoise_rotary_bf16, RotaryRow<Bf16>)                                \
   ENTRY(equipoise_rotary_fp16, RotaryRow<Fp16>)                                \
+  ENTRY(equipoise_scaled_fp32, ScaledRow<float>)                               \
+  ENTRY(equipoise_scaled_bf16, ScaledRow<Bf16>)                                \
+  ENTRY(equipoise_scaled_fp16, ScaledRow<Fp16>)                                \
   ENTRY(equipoise_softmax_statistics_fp32, SoftmaxStatisticsRow<float>)        \
   ENTRY(equipoise_softmax_statistics_bf16, SoftmaxStatisticsRow<Bf16>)         \
   ENTRY(equipoise_softmax_statistics_fp16, SoftmaxStatisticsRow<Fp16>)         \

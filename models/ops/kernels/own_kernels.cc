@@ -145,6 +145,27 @@ std::tuple<at::Tensor, at::Tensor> Fp8RowsOn(const Launcher& launch, const at::T
   return {codes, scales};
 }
 
+template <class Launcher>
+at::Tensor ScaledOn(const Launcher& launch, const std::optional<at::Tensor>& base,
+                    const at::Tensor& x, const at::Tensor& scale) {
+  const at::Tensor input = x.contiguous(), factor = scale.contiguous();
+  const at::Tensor added = base ? base->contiguous() : at::Tensor();
+  const int64_t size = input.size(-1);
+  EQUIPOISE_CHECK(factor.numel() == size && factor.scalar_type() == input.scalar_type());
+  EQUIPOISE_CHECK(!base ||
+                  (added.sizes() == input.sizes() && added.scalar_type() == input.scalar_type()));
+  at::Tensor y = at::empty(input.sizes(), input.options());
+  const bool packed =
+      kernels::Packed(size, {input, factor, y}) && (!base || kernels::Packed(size, {added}));
+  OnActivations(input, [&](auto type) {
+    using T = decltype(type);
+    launch(kernels::ScaledRow<T>{base ? Data<T>(added) : nullptr, Data<T>(input), Data<T>(factor),
+                                 MutableData<T>(y), size, packed},
+           size == 0 ? 0 : input.numel() / size);
+  });
+  return y;
+}
+
 // The arguments of column_sums.
 struct ColumnSumsCall {
   at::Tensor g;
@@ -220,6 +241,9 @@ void Register(torch::Library& library, const Launcher& launch) {
                         const at::Tensor& groups, at::ScalarType dtype) {
                  return UnpackGptq(launch, {codes, scales, zeros, groups}, dtype);
                });
+  library.impl("scaled",
+               [launch](const std::optional<at::Tensor>& base, const at::Tensor& x,
+                        const at::Tensor& scale) { return ScaledOn(launch, base, x, scale); });
   library.impl("column_sums", [launch](const at::Tensor& g, const std::optional<at::Tensor>& x,
                                        const std::optional<at::Tensor>& mean,
                                        const std::optional<at::Tensor>& rstd, bool plain) {
@@ -241,6 +265,7 @@ TORCH_LIBRARY_FRAGMENT(equipoise, library) {
       "cross_entropy_gradient_(Tensor(a!) logits, Tensor ids, Tensor statistics, "
       "Tensor? weights, float scale) -> ()");
   library.def("column_sums(Tensor g, Tensor? x, Tensor? mean, Tensor? rstd, bool plain) -> Tensor");
+  library.def("scaled(Tensor? base, Tensor x, Tensor scale) -> Tensor");
   library.def("fp8_rows(Tensor x) -> (Tensor, Tensor)");
   library.def("unpack_int8(Tensor codes, Tensor scales, ScalarType dtype) -> Tensor");
   library.def(

@@ -16,6 +16,7 @@ namespace equipoise::ops {
 //     the sum of exp(logit - largest), the logit of the target; 0 where ids [rows] is not in [0, n)
 //   equipoise::cross_entropy_gradient_(logits, ids, statistics, weights, scale): the gradient of
 //     scale * weights (none: 1) * cross entropy, in the place of the logits
+//   equipoise::scaled(base, x, scale): models/ops/activation.h, layer scale
 //   equipoise::column_sums(g, x, mean, rstd, plain): models/ops/gradient_sums.h; its chunks' sums
 //     are added up by LibTorch
 //   equipoise::fp8_rows(x): of x [rows, n] bf16, codes [rows, n] e4m3 and scales [rows, 1] fp32:

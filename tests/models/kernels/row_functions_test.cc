@@ -124,6 +124,26 @@ TEST_CASE("rows in fp8 by the row function have the bits of LibTorch's operation
   }
 }
 
+TEST_CASE("scaled rows are fp64's numbers rounded once, with and without what is added",
+          "[kernels]") {
+  using Given = std::optional<at::Tensor>;
+  const auto own = c10::Dispatcher::singleton()
+                       .findSchemaOrThrow("equipoise::scaled", "")
+                       .typed<at::Tensor(const Given&, const at::Tensor&, const at::Tensor&)>();
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    for (const int64_t rows : {0, 1, 7}) {
+      for (const int64_t n : {1, 8, 12, 1000}) {
+        INFO(dtype << " rows " << rows << " elements " << n);
+        const at::Tensor base = Normal({rows, n}, 1).to(dtype), x = Normal({rows, n}, 2).to(dtype);
+        const at::Tensor scale = Normal({n}, 3).to(dtype);
+        const at::Tensor product = x.to(at::kDouble) * scale.to(at::kDouble);
+        CheckRounded(own.call({}, x, scale), product);
+        CheckRounded(own.call(base, x, scale), product + base.to(at::kDouble));
+      }
+    }
+  }
+}
+
 TEST_CASE("column sums are fp64's numbers, with and without factors", "[kernels]") {
   using Given = std::optional<at::Tensor>;
   using Signature = at::Tensor(const at::Tensor&, const Given&, const Given&, const Given&, bool);
