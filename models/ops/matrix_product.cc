@@ -85,7 +85,7 @@ bool ByOneDnn(const at::Tensor& a, const at::Tensor& b, float beta, at::Tensor& 
   // Small products stay LibTorch's, and those with a vector. Of few rows oneDNN has other kernels,
   // by which a row has other bits than among more rows; a vector's terms it adds up one by one,
   // which over a vocabulary of 140,000 is off by 4e-5.
-  constexpr int64_t kLeastTerms = 1 << 20;
+  constexpr int64_t kLeastTerms = 1 << 22;
   if (c.size(0) == 1 || c.size(1) == 1 || c.numel() * a.size(1) < kLeastTerms) return false;
   const Sgemm sgemm = OneDnn();
   if (sgemm == nullptr) return false;
