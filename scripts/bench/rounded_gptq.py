@@ -39,7 +39,7 @@ def rounded(weight, group_size):
     codes = np.round(weight.T / scales.astype(np.float32)[group_of] + zeros[group_of])
     return {"qweight": packed(np.clip(codes, 0, 15)),
             "qzeros": np.ascontiguousarray(packed(np.ascontiguousarray(zeros.T) - 1).T),
-            "scales": scales, "g_idx": group_of}
+            "scales": np.ascontiguousarray(scales), "g_idx": group_of}
 
 
 def is_linear(name):
