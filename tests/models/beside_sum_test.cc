@@ -16,7 +16,6 @@ namespace equipoise {
 namespace {
 
 using testing::Normal;
-using testing::RelativeError;
 
 // A group of one rank that notes what it is asked for, and whether a weight had its gradient then.
 class NotingGroup : public Communicator {
@@ -74,8 +73,8 @@ TEST_CASE("a weight's gradient is computed beside the sum of the input's", "[mod
   CHECK(c.group.asked.empty());
   y.backward(c.g);
   CHECK(c.group.asked == std::vector<std::string>{"sum"});
-  CHECK(RelativeError(c.weight.gradient, c.OfWeight()) < 1e-6);
-  CHECK(RelativeError(c.x.grad(), c.g.mm(c.weight.value)) < 1e-6);
+  CHECK(c.weight.gradient.equal(c.OfWeight()));
+  CHECK(c.x.grad().equal(c.g.mm(c.weight.value)));
   CHECK(c.beside->empty());
 }
 
@@ -87,8 +86,8 @@ TEST_CASE(
   const auto kept = std::make_shared<ops::SharedInput>(c.x, 6, c.group);
   ops::FusedLinear(all, {{&c.weight}}, kept, c.beside).backward(c.g);
   CHECK(c.group.asked == std::vector<std::string>{"gather", "gather", "scatter"});
-  CHECK(RelativeError(c.weight.gradient, c.OfWeight()) < 1e-6);
-  CHECK(RelativeError(c.x.grad(), c.g.mm(c.weight.value)) < 1e-6);
+  CHECK(c.weight.gradient.equal(c.OfWeight()));
+  CHECK(c.x.grad().equal(c.g.mm(c.weight.value)));
 }
 
 TEST_CASE("where no gradient is summed a weight's is computed at once", "[models][cpu]") {
@@ -96,7 +95,7 @@ TEST_CASE("where no gradient is summed a weight's is computed at once", "[models
   ops::FusedLinear(ops::AllReduceBackward(c.x, c.group, c.beside), {{&c.weight}}, nullptr, c.beside)
       .backward(c.g);
   CHECK(c.group.asked.empty());
-  CHECK(RelativeError(c.weight.gradient, c.OfWeight()) < 1e-6);
+  CHECK(c.weight.gradient.equal(c.OfWeight()));
 }
 
 TEST_CASE("a split backward leaves weights' gradients to its second half", "[models][cpu]") {
@@ -109,7 +108,7 @@ TEST_CASE("a split backward leaves weights' gradients to its second half", "[mod
   CHECK(c.weight.gradient.count_nonzero().item<int64_t>() == 0);
   REQUIRE(later.size() == 1);
   later[0]();
-  CHECK(RelativeError(c.weight.gradient, c.OfWeight()) < 1e-6);
+  CHECK(c.weight.gradient.equal(c.OfWeight()));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <array>
 #include <catch2/catch.hpp>
 #include <vector>
 
@@ -66,11 +67,17 @@ TEST_CASE("products of matrices in any layout are fp64's, by oneDNN and by LibTo
 }
 
 TEST_CASE("a result writes nothing beside itself", "[ops]") {
-  const at::Tensor wide = at::full({6, 10}, 7.0F);
-  at::Tensor part = wide.narrow(1, 2, 5);
-  ops::MatrixProductInto(part, Normal({6, 4}, 1), Normal({4, 5}, 2));
-  CHECK(wide.narrow(1, 0, 2).eq(7).all().item<bool>());
-  CHECK(wide.narrow(1, 7, 3).eq(7).all().item<bool>());
+  // A small product, which is always LibTorch's, and a large one.
+  for (const auto& [m, k, n] : {std::array<int64_t, 3>{6, 4, 5}, {130, 700, 51}}) {
+    const at::Tensor wide = at::full({m, n + 5}, 7.0F);
+    at::Tensor part = wide.narrow(1, 2, n);
+    const at::Tensor x = Normal({m, k}, 1), y = Normal({k, n}, 2);
+    ops::MatrixProductInto(part, x, y);
+    ops::AddMatrixProduct(part, x, y);
+    CheckNear(part, 2 * at::mm(x.to(at::kDouble), y.to(at::kDouble)));
+    CHECK(wide.narrow(1, 0, 2).eq(7).all().item<bool>());
+    CHECK(wide.narrow(1, n + 2, 3).eq(7).all().item<bool>());
+  }
 }
 
 TEST_CASE("products of nothing, and in 16 bits, are LibTorch's", "[ops]") {

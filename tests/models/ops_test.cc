@@ -2,6 +2,7 @@
 // gradients of inputs, gradients of weights, in fp32, bf16 and fp16.
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <set>
 
@@ -250,9 +251,14 @@ TEST_CASE("cross entropy equals that of full logits", "[ops][cpu]") {
       CHECK(weight[0].gradient.eq(kBefore).all().item<bool>() == in_backward);
       loss.backward();
       CHECK(std::abs(loss.item<double>() / expected.item<double>() - 1) < 1e-6);
-      // Where a chunk has one row, the sum over the vocabulary is MKL's, which on CPUs that are not
-      // Intel's is off by 7e-5.
-      CHECK(RelativeError(x.grad(), rx.grad()) < (c.vocabulary > 1000 ? 1e-4 : 3e-6));
+      // MKL's long sums are far off on some CPUs: no further than LibTorch's own graph in fp32.
+      const at::Tensor sx = x.detach().clone().requires_grad_();
+      at::Tensor single =
+          at::cross_entropy_loss(at::linear(sx, weight[0].value), ids, {}, at::Reduction::None);
+      if (c.weighted) single = single * targets.weights;
+      (single.to(at::kDouble).sum() * 0.25).backward();
+      const double of_libtorch = RelativeError(sx.grad(), rx.grad());
+      CHECK(RelativeError(x.grad(), rx.grad()) < std::max(3e-6, 2 * of_libtorch));
       CHECK(RelativeError(weight[0].gradient - kBefore, rw.grad()) < 1e-5);
     }
   }

@@ -7,8 +7,7 @@
 namespace equipoise::ops {
 
 // Operators of LibTorch, each one launch of a kernel of the program's own (kernel_list.h) but for
-// what is said below, in fp32,
-// bf16 and fp16, computed in fp32 and rounded once:
+// what is said below, in fp32, bf16 and fp16, computed in fp32 and rounded once:
 //   equipoise::swi_glu(gate_up), equipoise::swi_glu_gradient(g, gate_up): models/ops/activation.h
 //   equipoise::rotary(x, cos, sin, direction): models/ops/rotary.h; direction -1: its gradient
 //   equipoise::softmax_statistics(logits, ids): of logits [rows, n], whose rows may
