@@ -7,6 +7,7 @@
 
 #include "balance/costs/stage_costs.h"
 #include "balance/load/partition.h"
+#include "balance/search/planned_step.h"
 #include "balance/search/recompute.h"
 #include "configs/base/error.h"
 #include "models/stages/plan_schedule.h"
@@ -281,9 +282,9 @@ MemoryForecast PlanFitter::Forecast(const Plan& plan, const Schedule& schedule, 
 }
 
 // Of one step's features, dealt evenly to the copies of an encoder that runs a step ahead. The
-// schedules of a search do not.
+// schedule that a rank is fitted to (WorstSchedule()) does not.
 int64_t PlanFitter::FeatureBytes(const Plan& plan) const {
-  if (!request_.pins.encoder.prefetch) return 0;
+  if (!request_.RunsAhead(plan)) return 0;
   const int64_t micro_batches = request_.workload.global_batch() / plan.data();
   const int64_t copies = plan.encoder_copies();
   const int last = plan.components.back().first_layer - 1;
@@ -465,9 +466,10 @@ double PlanFitter::StepSecondsBound(const Plan& plan) const {
 }
 
 double PlanFitter::StepSeconds(const Plan& plan) const {
-  const SimulationCosts costs =
-      StageCosts(Packs().table, plan, request_.cluster, HeaviestPacks(plan.data()));
-  return SimulateTimes(Ops(plan, HeaviestLoads(plan.data()), costs), costs).step_s;
+  const StageLayout stages(specs_, plan, request_.frozen);
+  const PlannedStep step(stages, Packs().table, request_.cluster, HeaviestPacks(plan.data()),
+                         request_.RunsAhead(plan));
+  return step.seconds();
 }
 
 }  // namespace equipoise

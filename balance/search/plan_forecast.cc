@@ -5,12 +5,14 @@
 #include <functional>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "balance/costs/collective_time.h"
 #include "balance/costs/layer_cost_table.h"
 #include "balance/costs/stage_costs.h"
-#include "balance/search/plan_fit.h"
+#include "balance/search/planned_step.h"
+#include "parallel/schedule/prefetch.h"
 #include "parallel/schedule/simulate.h"
 
 // The step is simulated several times: as it is, with compute only, with each stage's mean over the
@@ -38,25 +40,27 @@ class StepForecaster {
     mean_work_s_ = std::accumulate(work.begin(), work.end(), 0.0) / plan.data();
     slowest_work_s_ = *most;
     packs_ = PacksOfRank(dealt, plan.data(), static_cast<int>(most - work.begin()));
-    for (const int pack : packs_) loads_.push_back(table_.load(pack));
-    costs_ = StageCosts(table_, plan, request.cluster, packs_);
-    schedule_ = ComputeSchedule(request, plan, loads_, costs_);
-    step_s_ = SimulateTimes(schedule_, costs_).step_s;
+    step_.emplace(StageLayout(request.model, plan, request.frozen), table_, request.cluster, packs_,
+                  request.RunsAhead(plan));
+    step_s_ = step_->seconds();
   }
 
   double step_s() const { return step_s_; }
 
   double WithoutLinks(const CostModel& free) const {
     const Cluster cluster = WithoutCommunication(request_.cluster);
-    return SimulateTimes(schedule_, StageCosts(free, plan_, cluster, loads_)).step_s;
+    std::vector<LayerLoad> loads;
+    for (const int pack : step_->packs) loads.push_back(table_.load(pack));
+    const SimulationCosts costs = StageCosts(free, plan_, cluster, loads);
+    return SimulateTimes(step_->schedule, WithTaken(costs, step_->taken)).step_s;
   }
 
   BubbleShares Bubbles() const {
-    const double alone_s = Simulated(costs_.seconds);
+    const double alone_s = Simulated(step_->costs.seconds);
     const MeanSeconds means = StageMeans();
     const double even_loads_s = Simulated([&](const Op& op) { return means.Of(op); });
     const double even_s = Simulated([&](const Op& op) { return means.OfAnyStage(op); });
-    const double optimizer_s = costs_.seconds({OpKind::kOptimizer});
+    const double optimizer_s = step_->costs.seconds({OpKind::kOptimizer});
     const double work_s = StragglerFactor(request_.cluster, plan_.num_ranks()) * slowest_work_s_;
     const double ideal_s = work_s / plan_.pipeline() + optimizer_s;
     BubbleShares shares;
@@ -78,8 +82,8 @@ class StepForecaster {
       each.end_layer = plan_.LayersOf(stage).end;
       for (size_t m = 0; m < packs_.size(); ++m) {
         const int micro_batch = static_cast<int>(m);
-        each.forward_s += costs_.seconds({OpKind::kForward, stage, micro_batch}) / count;
-        each.backward_s += costs_.seconds({OpKind::kBackward, stage, micro_batch}) / count;
+        each.forward_s += step_->costs.seconds({OpKind::kForward, stage, micro_batch}) / count;
+        each.backward_s += step_->costs.seconds({OpKind::kBackward, stage, micro_batch}) / count;
         for (int layer = each.first_layer; layer < each.end_layer; ++layer) {
           each.recompute_s += RecomputeSeconds(layer, packs_[m]) / count;
         }
@@ -133,12 +137,12 @@ class StepForecaster {
 
   MeanSeconds StageMeans() const {
     MeanSeconds means;
-    means.optimizer = costs_.seconds({OpKind::kOptimizer});
+    means.optimizer = step_->costs.seconds({OpKind::kOptimizer});
     for (int stage = 0; stage < plan_.num_stages(); ++stage) {
       const auto mean = [&](OpKind kind) {
         double sum = 0;
         for (int m = 0; m < static_cast<int>(packs_.size()); ++m) {
-          sum += costs_.seconds({kind, stage, m});
+          sum += step_->costs.seconds({kind, stage, m});
         }
         return sum / static_cast<double>(packs_.size());
       };
@@ -160,17 +164,15 @@ class StepForecaster {
     costs.seconds = [&seconds](const Op& op) {
       return op.kind == OpKind::kReduce ? 0 : seconds(op);
     };
-    return SimulateTimes(schedule_, costs).step_s;
+    return SimulateTimes(step_->schedule, WithTaken(costs, step_->taken)).step_s;
   }
 
   const PlanRequest& request_;
   const Plan& plan_;
   LayerCostTable table_;
   std::vector<int> packs_;                       // of the data rank with the most work
-  std::vector<LayerLoad> loads_;                 // of packs_
   double mean_work_s_ = 0, slowest_work_s_ = 0;  // of a data rank
-  SimulationCosts costs_;
-  Schedule schedule_;
+  std::optional<PlannedStep> step_;
   double step_s_ = 0;
 };
 

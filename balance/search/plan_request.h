@@ -27,7 +27,8 @@ struct EncoderPins {
   // Of the model, from the first on, that an encoder in the bubbles has; absent: vision and
   // projector.
   std::optional<int> layers = {};
-  bool prefetch = false;  // features are kept from one step to the next
+  // An encoder in the bubbles runs a step ahead, which keeps features.
+  bool prefetch = false;
 };
 
 // Choices that the search must keep; those that are absent are searched.
@@ -62,6 +63,10 @@ struct PlanRequest {
   int threads = 1;      // of a search, whose result does not depend on them
   double within_s = 0;  // only plans with shorter steps are returned; 0: no limit
 
+  // Whether a plan's encoder runs a step ahead.
+  bool RunsAhead(const Plan& plan) const {
+    return pins.encoder.prefetch && FillsBubbles(plan.encoder);
+  }
   // How a plan with or without sequence parallelism is executed.
   RunStyle StyleWith(bool sequence) const {
     RunStyle with = style;

@@ -21,7 +21,7 @@
 // equals, some at a time on all threads. Each is cut into stages and fitted to the memory
 // (PlanFitter); only plans whose bound is below the slowest plan kept so far are simulated. The
 // bound never exceeds the simulated step, so no better plan of these shapes and cuts is missed.
-// Only shapes with the encoder in the bubbles are chosen by another rule (Guided(), WithLanes()).
+// Only shapes with the encoder in the bubbles are chosen by another rule (Guided()).
 
 namespace equipoise {
 namespace {
@@ -45,7 +45,6 @@ class Search {
     }
     ConsiderAll(std::move(plain));
     if (!filled.empty()) ConsiderAll(Guided(std::move(filled)));
-    ConsiderAll(WithLanes(BestInBubbles()));
     ConsiderAll(WithSequence(BestAndMisfits()));
     if (!request_.pins.sharded) ConsiderAll(SharedPasses());
     ConsiderAll(Unseen(WithinNodes(Best())));
@@ -57,7 +56,6 @@ class Search {
 
   double LeastStep() {
     std::vector<Plan> plans = ShapesWithRoom();
-    for (Plan& lanes : WithLanes(plans)) plans.push_back(std::move(lanes));
     for (Plan& sequence : WithSequence(plans)) plans.push_back(std::move(sequence));
     std::vector<Shape> shapes;
     for (Plan& plan : plans) shapes.push_back({std::move(plan)});
@@ -180,38 +178,6 @@ class Search {
       });
     });
     return guided.empty() && request_.pins.encoder.placement ? filled : guided;
-  }
-
-  // The best plans with an encoder in the bubbles.
-  std::vector<Plan> BestInBubbles() const {
-    std::vector<Plan> best;
-    for (const ScoredPlan& each : result_.plans) {
-      if (FillsBubbles(each.plan.encoder) && best.size() < kGuides) best.push_back(each.plan);
-    }
-    return best;
-  }
-
-  // Shapes with an encoder in the bubbles with fewer tensor ranks for each copy of it, where these
-  // are open: with more copies, and less to sum. They need more memory for weights.
-  std::vector<Plan> WithLanes(const std::vector<Plan>& plans) const {
-    std::vector<Plan> shapes;
-    for (const Plan& plan : plans) {
-      if (!FillsBubbles(plan.encoder) || request_.pins.encoder.tensor) continue;
-      const PlanComponent& text = plan.components.back();
-      for (int tensor = 1; tensor < plan.tensor(); ++tensor) {
-        if (plan.tensor() % tensor != 0) continue;
-        Plan& shape = shapes.emplace_back(PlanInBubbles(
-            {plan.data(), plan.pipeline(), plan.tensor()},
-            {plan.encoder, plan.encoder_ranks(), plan.encoder_chunks(), text.first_layer, tensor},
-            text.chunks, text.placement));
-        shape.schedule = plan.schedule;
-        shape.sharded = plan.sharded;
-        shape.zero_ranks = plan.zero_ranks;
-        shape.offloaded = plan.offloaded;
-        shape.sequence = plan.sequence;
-      }
-    }
-    return shapes;
   }
 
   const PlanFitter& FitterOf(const Plan& plan) {

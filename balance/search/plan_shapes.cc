@@ -131,15 +131,16 @@ std::vector<Plan> PlansOf(EncoderPlacement encoder, const PlanRequest& request,
     } else if (!FillsBubbles(encoder)) {
       add(InlinePlan(degrees, order.chunks, placement));
     } else if (!RunsByLayer(request.pins, degrees)) {
-      const int tensor = pins.tensor.value_or(degrees.tensor);
-      if (degrees.tensor % tensor != 0) continue;
-      for (const int ranks : Divisors(degrees.pipeline)) {
-        for (const int chunks : kEncoderChunks) {
-          const int stages = pins.chunks.value_or(chunks);
-          const bool again = pins.chunks && chunks != kEncoderChunks[0];
-          if (again || !Allows(pins.ranks, ranks) || ranks * stages > own) continue;
-          add(PlanInBubbles(degrees, {encoder, ranks, stages, own, tensor}, order.chunks,
-                            placement));
+      for (const int tensor : Divisors(degrees.tensor)) {
+        if (!Allows(pins.tensor, tensor)) continue;
+        for (const int ranks : Divisors(degrees.pipeline)) {
+          for (const int chunks : kEncoderChunks) {
+            const int stages = pins.chunks.value_or(chunks);
+            const bool again = pins.chunks && chunks != kEncoderChunks[0];
+            if (again || !Allows(pins.ranks, ranks) || ranks * stages > own) continue;
+            add(PlanInBubbles(degrees, {encoder, ranks, stages, own, tensor}, order.chunks,
+                              placement));
+          }
         }
       }
     }
@@ -151,6 +152,8 @@ std::vector<Plan> PlansOf(EncoderPlacement encoder, const PlanRequest& request,
 // shortest of all being taken: kOptimus stands for all of them.
 std::vector<EncoderPlacement> Encoders(const PlanRequest& request) {
   if (request.pins.encoder.placement) return {*request.pins.encoder.placement};
+  // Apart it could not run ahead.
+  if (request.pins.encoder.prefetch) return {EncoderPlacement::kInline, EncoderPlacement::kOptimus};
   return {EncoderPlacement::kInline, EncoderPlacement::kDisaggregated, EncoderPlacement::kOptimus};
 }
 
@@ -173,9 +176,10 @@ std::vector<Plan> PlanShapes(const PlanRequest& request) {
         continue;
       }
       for (const EncoderPlacement encoder : Encoders(request)) {
-        // One rank has no bubbles.
+        // One rank waits for data ranks alone: a step ahead has that time.
         const bool searched = !pins.encoder.placement;
-        if (searched && pipeline == 1 && encoder != EncoderPlacement::kInline) continue;
+        const bool waits = pipeline > 1 || pins.encoder.prefetch;
+        if (searched && !waits && encoder != EncoderPlacement::kInline) continue;
         if (pins.context > 1 && encoder != EncoderPlacement::kInline) continue;
         for (Plan& plan : PlansOf(encoder, request, degrees)) {
           shapes.push_back(std::move(plan));

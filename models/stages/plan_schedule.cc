@@ -93,7 +93,12 @@ Schedule PlanSchedule::StepOps(const StageLayout& stages, const std::vector<Laye
 
 Schedule PlanSchedule::StepOps(const StageLayout& stages, const StepLoads& loads,
                                const SimulationCosts& costs) const {
-  if (loads.owners.empty() && loads.next.empty()) return StepOps(stages, loads.now, costs);
+  const bool alone = loads.owners.empty() && loads.next.empty();
+  return alone ? StepOps(stages, loads.now, costs) : OpsAhead(stages, loads, costs);
+}
+
+Schedule PlanSchedule::OpsAhead(const StageLayout& stages, const StepLoads& loads,
+                                const SimulationCosts& costs) const {
   const EncoderPipelines encoder = stages.Encoder(loads.now);
   Schedule text = Build(stages.text_graph(), static_cast<int>(loads.now.size()));
   text.work = stages.TextWork(loads.now);
@@ -113,6 +118,12 @@ Schedule PlanSchedule::ComputeOps(const StageLayout& stages, const std::vector<L
   Schedule text = Build(stages.text_graph(), static_cast<int>(loads.size()));
   text.work = stages.TextWork(loads);
   return FillBubblesToSimulate(text, stages.Encoder(loads), costs, stages.plan().encoder);
+}
+
+Schedule PlanSchedule::ComputeOps(const StageLayout& stages, const StepLoads& loads,
+                                  const SimulationCosts& costs) const {
+  const bool alone = loads.owners.empty() && loads.next.empty();
+  return alone ? ComputeOps(stages, loads.now, costs) : OpsAhead(stages, loads, costs);
 }
 
 Schedule PlanSchedule::ForwardOps(const StageLayout& stages, const std::vector<LayerLoad>& loads,

@@ -49,11 +49,18 @@ class PlanSchedule {
   Schedule ComputeOps(const StageLayout& stages, const std::vector<LayerLoad>& loads,
                       const SimulationCosts& costs) const;
 
+  // Of an encoder that runs a step ahead as StepOps(); these have transfers.
+  Schedule ComputeOps(const StageLayout& stages, const StepLoads& loads,
+                      const SimulationCosts& costs) const;
+
   // Forwards alone, for evaluation. `stages`: with all components frozen.
   static Schedule ForwardOps(const StageLayout& stages, const std::vector<LayerLoad>& loads,
                              const SimulationCosts& costs);
 
  private:
+  // StepOps() of an encoder that runs a step ahead, or ran.
+  Schedule OpsAhead(const StageLayout& stages, const StepLoads& loads,
+                    const SimulationCosts& costs) const;
   // The compute ops of stages that lie so, for micro-batches that all have work.
   Schedule Build(const StageGraph& graph, int micro_batches) const;
 

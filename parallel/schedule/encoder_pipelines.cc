@@ -111,4 +111,14 @@ void SetOwners(Schedule& schedule, const EncoderPipelines& encoder,
   }
 }
 
+std::vector<int> RoundRobinOwners(const EncoderPipelines& encoder, int llm_ranks,
+                                  int micro_batches) {
+  std::vector<int> owners;
+  int running = 0;
+  for (int i = 0; i < micro_batches; ++i) {
+    owners.push_back(encoder.Runs(i) ? running++ % encoder.count(llm_ranks) : -1);
+  }
+  return owners;
+}
+
 }  // namespace equipoise

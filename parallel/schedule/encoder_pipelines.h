@@ -54,4 +54,9 @@ Schedule AddEncoderStages(const Schedule& llm, const EncoderPipelines& encoder);
 // `work`, adds no ops.
 void SetOwners(Schedule& schedule, const EncoderPipelines& encoder, const std::vector<int>& owners);
 
+// Owners of so many micro-batches, in turn: those with pictures are dealt to the encoder pipelines
+// on so many ranks of the language model.
+std::vector<int> RoundRobinOwners(const EncoderPipelines& encoder, int llm_ranks,
+                                  int micro_batches);
+
 }  // namespace equipoise

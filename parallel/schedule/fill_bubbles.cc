@@ -54,7 +54,8 @@ class BubbleFiller {
   // simulated: the language model cannot begin before the rank of its first stage has done all its
   // forwards of the encoder, and then takes as long as alone.
   void TryPlainest() {
-    const std::vector<int> owners = RoundRobinOwners();
+    const std::vector<int> owners =
+        RoundRobinOwners(encoder_, llm_.graph.num_ranks(), llm_.micro_batches);
     const int rank = llm_.graph.stages[times_.num_stages()].rank;
     double front_s = 0;
     for (int stage = 0; stage < times_.num_stages(); ++stage) {
@@ -87,15 +88,6 @@ class BubbleFiller {
     if (balanced == earliest) balanced.reset();
     Try(Merged(std::move(earliest)));
     if (balanced) Try(Merged(std::move(*balanced)));
-  }
-
-  std::vector<int> RoundRobinOwners() const {
-    std::vector<int> owners;
-    int running = 0;
-    for (int i = 0; i < llm_.micro_batches; ++i) {
-      owners.push_back(encoder_.Runs(i) ? running++ % pipelines_ : -1);
-    }
-    return owners;
   }
 
   double ForwardSeconds(int pipeline, int micro_batch) const {

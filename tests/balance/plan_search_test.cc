@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "balance/costs/stage_costs.h"
 #include "balance/search/plan_fit.h"
 #include "balance/search/plan_forecast.h"
 #include "balance/search/plan_shapes.h"
@@ -13,7 +14,9 @@
 #include "configs/base/error.h"
 #include "models/families/modules.h"
 #include "models/families/presets.h"
+#include "models/stages/plan_schedule.h"
 #include "parallel/schedule/builders.h"
+#include "parallel/schedule/prefetch.h"
 #include "tests/balance/search_request.h"
 #include "tests/models/load_of.h"
 
@@ -211,6 +214,65 @@ TEST_CASE("tensor ranks of an encoder in the bubbles are searched where they are
   const double least = LeastStepSeconds(request);
   CHECK(least <= free.plans.front().step_s);
   request.pins.encoder.tensor = 4;
+  CHECK(free.plans.front().step_s <= SearchPlans(request).plans.front().step_s);
+}
+
+// A step of a run that has gone on for some steps of equal micro-batches, as it builds it.
+double StepOfRun(const PlanRequest& request, const Plan& plan, const std::vector<LayerLoad>& now) {
+  const StageLayout stages(request.model, plan, request.frozen);
+  const CostModel costs(request.model, request.cluster, request.CostOptions(plan));
+  const auto count = static_cast<int>(now.size());
+  StepLoads loads{now, {}, now};
+  const SimulationCosts all = StageCosts(costs, plan, request.cluster, loads.All());
+  double step_s = 0;
+  for (int step = 0; step < 3; ++step) {
+    const Schedule schedule = PlanSchedule(plan).StepOps(stages, loads, all);
+    step_s = SimulateTimes(schedule, WithTaken(all, loads.taken())).step_s;
+    loads.owners = NextOwners(schedule, stages.Encoder({}), count);
+  }
+  return step_s;
+}
+
+TEST_CASE("an encoder that runs a step ahead: the search knows its shorter step",
+          "[plan_search][cpu]") {
+  PlanRequest request = Request("internvl2-8b", 1, 16);
+  request.frozen = {"vision", "projector"};
+  request.pins.data = 2;
+  request.pins.tensor = 1;
+  request.pins.pipeline = 4;
+  request.pins.encoder.placement = EncoderPlacement::kOptimus;
+  request.keep = 1000;
+  const PlanSearchResult without = SearchPlans(request);
+  request.pins.encoder.prefetch = true;
+  const PlanSearchResult ahead = SearchPlans(request);
+  REQUIRE(!ahead.plans.empty());
+  CHECK(ahead.plans.front().step_s < 0.99 * without.plans.front().step_s);
+  for (const ScoredPlan& each : ahead.plans) {
+    const Plan& plan = each.plan;
+    INFO(plan.schedule << " x " << plan.chunks() << ", encoder " << plan.encoder_ranks() << " x "
+                       << plan.encoder_chunks());
+    const PlanFitter fitter(request, plan);
+    CHECK(fitter.LowerBound(plan) <= each.step_s * (1 + 1e-12));
+    CHECK(fitter.StepSecondsBound(plan) <= each.step_s * (1 + 1e-12));
+    const double run_s = StepOfRun(request, plan, fitter.HeaviestLoads(2));
+    CHECK(each.step_s == Approx(run_s).epsilon(0.01));
+    const PlanForecast forecast = ForecastPlan(request, plan);
+    CHECK(forecast.step_s.p50 == Approx(each.step_s));
+    CHECK(forecast.bubbles.total() < 1);
+  }
+}
+
+TEST_CASE("an encoder that may run a step ahead or be inline", "[plan_search][cpu]") {
+  PlanRequest request = Request("internvl2-8b", 1, 16);
+  request.frozen = {"vision", "projector"};
+  request.pins.encoder.placement.reset();
+  request.pins.encoder.prefetch = true;
+  const PlanSearchResult free = SearchPlans(request);
+  std::set<EncoderPlacement> seen;
+  for (const ScoredPlan& each : free.plans) seen.insert(each.plan.encoder);
+  for (const RejectedPlan& each : free.rejected) seen.insert(each.plan.encoder);
+  CHECK(seen == std::set{EncoderPlacement::kInline, EncoderPlacement::kOptimus});
+  request.pins.encoder = {};
   CHECK(free.plans.front().step_s <= SearchPlans(request).plans.front().step_s);
 }
 

@@ -101,11 +101,19 @@ def refusals(results, folder, config):
             ("inline", ("an encoder that is inline", "parallel.encoder"),
              {"parallel__encoder": "inline"}),
             ("disaggregated", ("an encoder that is disaggregated", "parallel.encoder"),
-             {"parallel__encoder": "disaggregated"}),
-            ("auto", ("an encoder that is auto", "parallel.encoder"),
-             {"parallel__encoder": "auto"})):
+             {"parallel__encoder": "disaggregated"})):
         cases.refused(name, tiny_case.command(config, 2, **{**good, **change}), 2,
                       "parallel.prefetch: ", *words)
+
+
+def planned(results, folder, config):
+    """`encoder: auto`: a step ahead where the planner takes an encoder in the bubbles."""
+    for name, more in (("planned", {}), ("planned inline", {"parallel__pipeline": 1})):
+        run_dir = f"{folder}/{name}".replace(" ", "_")
+        done = tiny_case.run(config, 2, run__dir=run_dir, train__steps=3, train__global_batch=8,
+                             model__freeze=FROZEN, parallel__encoder="auto",
+                             parallel__prefetch="true", data__max_bad_share=1, **more)
+        results.check(name, done.returncode == 0 and len(rows(run_dir)) == 3, done.stderr[-700:])
 
 
 def main():
@@ -133,6 +141,7 @@ def main():
                   parallel__encoder="three_phase", parallel__encoder_ranks=2,
                   parallel__schedule="interleaved", train__clip=0)
         refusals(results, folder, config)
+        planned(results, folder, config)
 
     tiny_case.side_by_side(two_ranks, four_ranks)
     shutil.rmtree(folder)

@@ -412,12 +412,12 @@ TEST_CASE("an encoder that cannot run a step ahead is refused") {
   };
   RunConfig config = Prefetching({"vision", "projector"});
   CHECK(refusal(config, model).empty());
-  for (const char* elsewhere : {"inline", "disaggregated", "auto"}) {
+  for (const char* elsewhere : {"inline", "disaggregated"}) {
     config.parallel.encoder = elsewhere;
     CHECK(refusal(config, model) ==
           "parallel.prefetch: an encoder that is " + std::string(elsewhere) +
-              " runs in no bubbles; set parallel.encoder to three_phase, dep, optimus_coarse or "
-              "optimus, or leave parallel.prefetch out");
+              " runs in no bubbles; set parallel.encoder to three_phase, dep, optimus_coarse, "
+              "optimus or auto, or leave parallel.prefetch out");
   }
   for (const Words& freeze : {Words{}, Words{"projector"}, Words{"llm"}}) {
     CHECK(refusal(Prefetching(freeze), model) ==

@@ -69,11 +69,16 @@ int64_t LoaderThreadsOn(at::Device device) {
 StepRunner::StepRunner(RunContext& context, const RunData& data, Replica& replica)
     : context_(context), data_(data), replica_(replica) {}
 
+// The planner may have found an encoder that is inline to be faster.
+bool StepRunner::RunsAhead() const {
+  return context_.config.parallel.prefetch && FillsBubbles(replica_.plan().encoder);
+}
+
 void StepRunner::Start(const DataPosition& position) {
   const auto forming = context_.activity.During("forming the micro-batches of the epoch");
   const RunConfig& config = context_.config;
   const int data_ranks = replica_.plan().data();
-  const bool ahead = config.parallel.prefetch;
+  const bool ahead = RunsAhead();
   replica_.model().DropFeatures();
   next_.reset();
   packs_.clear();
@@ -98,7 +103,7 @@ StepResult StepRunner::Run(int64_t number) {
   const FeedStep step = next_ ? std::move(*next_) : feed_->NextStep();
   next_.reset();
   const bool last = number >= context_.config.train.steps;
-  if (context_.config.parallel.prefetch && !last) next_ = feed_->NextStep();
+  if (RunsAhead() && !last) next_ = feed_->NextStep();
   const StepBatches& batches = step.plan;
   StepResult result;
   if (ended_) result.pause_s = std::chrono::duration<double>(start - *ended_).count();

@@ -44,6 +44,7 @@ class StepRunner {
     double span_s = 0;       // of the passes from start to end
     double predicted_s = 0;
   };
+  bool RunsAhead() const;  // the encoder, a step
   Sums RunMicroBatches(const StepBatches& batches, int64_t number, StepResult& result);
   // Waits for the next pack of this data rank, in step `number` or ahead of it.
   void LoadPack(int64_t number, Sums& sums);

@@ -98,10 +98,10 @@ Plan PlanOnMesh(const RunConfig& config, const ModelConfig& model, int ranks) {
 void PinPrefetch(const RunConfig& config, const ModelConfig& model, EncoderPins& pins) {
   const std::string key = "parallel.prefetch: ";
   if (!model.has_vision) throw ConfigError(key + "there is no image encoder; leave it out");
-  if (!pins.placement || !FillsBubbles(*pins.placement)) {
+  if (pins.placement && !FillsBubbles(*pins.placement)) {
     throw ConfigError(fmt::format(
         "{}an encoder that is {} runs in no bubbles; set parallel.encoder to three_phase, dep, "
-        "optimus_coarse or optimus, or leave parallel.prefetch out",
+        "optimus_coarse, optimus or auto, or leave parallel.prefetch out",
         key, config.parallel.encoder));
   }
   const std::vector<LayerSpec> specs = LayerSpecs(model);

@@ -1,7 +1,9 @@
 #include "trainer/planner/plan_trace.h"
 
-#include "balance/costs/stage_costs.h"
+#include <numeric>
+
 #include "balance/search/plan_fit.h"
+#include "balance/search/planned_step.h"
 #include "configs/base/json.h"
 #include "parallel/schedule/simulate.h"
 #include "parallel/trace_file.h"
@@ -11,8 +13,12 @@ namespace equipoise {
 Timeline PlanTimeline(const PlanRequest& request, const Plan& plan) {
   const PlanFitter fitter(request, plan);
   const std::vector<LayerLoad> loads = fitter.HeaviestLoads(plan.data());
-  const SimulationCosts costs = StageCosts(fitter.costs(), plan, request.cluster, loads);
-  return Simulate(ComputeSchedule(request, plan, loads, costs), costs).timeline;
+  const LayerCostTable table(fitter.costs(), loads);
+  std::vector<int> packs(loads.size());
+  std::iota(packs.begin(), packs.end(), 0);
+  const PlannedStep step(StageLayout(request.model, plan, request.frozen), table, request.cluster,
+                         packs, request.RunsAhead(plan));
+  return Simulate(step.schedule, step.costs).timeline;
 }
 
 Timeline PlanTimeline(const PlanReport& report) {

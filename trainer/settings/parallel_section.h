@@ -62,7 +62,8 @@ struct ParallelSection {
     visit(
         "prefetch", prefetch,
         "a frozen encoder in the bubbles runs a step ahead: each step encodes the pictures of the "
-        "next one too, in any bubble, and their features are kept, one step's at most");
+        "next one too, in any bubble, and their features are kept, one step's at most; with "
+        "`encoder: auto` where that is faster than an encoder that is inline");
     visit("schedule", schedule,
           "order of the pipeline's passes: naive, gpipe, 1f1b, zb_h1, interleaved, zb_v, or a file "
           "that "
