@@ -1,6 +1,8 @@
 #pragma once
 
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -27,6 +29,17 @@ inline PlanRequest Request(const std::string& model, int nodes, int global_batch
   request.workload.steps = {packs};
   request.workload.worst = LoadOf(request.model, 9, 4096);
   return request;
+}
+
+// A plan's stages share out so many layers.
+inline void CheckStages(const Plan& plan, int layers) {
+  REQUIRE(static_cast<int>(plan.stage_begins.size()) == plan.num_stages() + 1);
+  CHECK(plan.stage_begins.front() == 0);
+  CHECK(plan.stage_begins.back() == layers);
+  CHECK(std::is_sorted(plan.stage_begins.begin(), plan.stage_begins.end()));
+  CHECK(std::set(plan.stage_begins.begin(), plan.stage_begins.end()).size() ==
+        plan.stage_begins.size());
+  CHECK(static_cast<int>(plan.recompute.size()) == layers);
 }
 
 // What the search refuses a request with, whose exit code is to be `code`; empty: nothing.
