@@ -1,12 +1,13 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <c10/core/Event.h>
 #include <c10/core/Stream.h>
 #include <c10/core/StreamGuard.h>
 
 #include <cstdint>
 #include <optional>
+
+#include "parallel/streams.h"
 
 namespace equipoise {
 
@@ -26,21 +27,7 @@ class CopyToHost {
   void Wait();
 
  private:
-  std::optional<c10::Event> event_;
-};
-
-// A place in a stream of copies. Empty on a CPU, and by default: there is nothing to wait for.
-class CopyMark {
- public:
-  CopyMark() = default;
-  explicit CopyMark(c10::Event event) : event_(std::move(event)) {}
-  // Returns when what the stream was given before is done.
-  void Wait() const;
-  // Lets what the compute stream is given from now on wait for it; the host goes on.
-  void WaitOnStream() const;
-
- private:
-  std::optional<c10::Event> event_;
+  StreamMark copied_;
 };
 
 // Copies between a device and pinned memory beside what the device computes, on a stream of their
@@ -60,7 +47,7 @@ class CopyStream {
     give();
   }
   // Behind all that the stream has been given.
-  CopyMark Mark() const;
+  StreamMark Mark() const;
 
  private:
   void Follow() const;

@@ -17,6 +17,9 @@ struct Span {
 };
 using Timeline = std::vector<Span>;
 
+// The lane of an encoder's passes on a stream of their own: beside those in "compute".
+constexpr char kEncoderLane[] = "compute, encoder";
+
 // A trace for chrome://tracing and Perfetto: one process a rank, one thread a lane.
 std::string ToChromeTrace(const Timeline& timeline);
 // A trace of two timelines: for each rank a process "rank R measured" and below it "rank R

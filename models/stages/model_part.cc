@@ -52,6 +52,7 @@ ModelPart::ModelPart(const ModelConfig& config, StageLayout plan, int pipeline_r
       plan_(std::move(plan)),
       dtype_(options.dtype),
       device_(options.device),
+      encoder_stream_(options.encoder_stream && !options.device.is_cpu()),
       context_(options.tensor.context) {
   if (options.tensor.sequence) rows_group_ = options.tensor.group;
   CheckModules(config, options.freeze, "model.freeze");
@@ -275,29 +276,30 @@ void ModelPart::KeepIfAhead(int stage, int micro_batch, const at::Tensor& result
   next_features_[{stage, micro_batch - now}] = {result, pass_.batch(micro_batch).samples};
 }
 
-const MicroBatch& ModelPart::Batch(int micro_batch) {
+const MicroBatch& ModelPart::Batch(int stage, int micro_batch) {
   const MicroBatch& batch = pass_.batch(micro_batch);
-  const bool bytes =
-      takes_pixels() && batch.tiles() > 0 && batch.pixel_values.scalar_type() == at::kByte;
+  const bool beside = encoder_stream_ && plan_.plan().ComponentOfStage(stage).encoder;
+  const bool pixels = takes_pixels() && beside == encoder_stream_;
+  const bool bytes = pixels && batch.tiles() > 0 && batch.pixel_values.scalar_type() == at::kByte;
   if (device_.is_cpu() && !bytes && context_.size == 1) return batch;
-  const auto found = moved_.find(micro_batch);
+  const auto found = moved_.find({micro_batch, beside});
   if (found != moved_.end()) return found->second;
   MicroBatch moved = batch;
-  if (context_.size > 1 && takes_pixels())
+  if (context_.size > 1 && pixels)
     moved = ForContextRank(std::move(moved), ImageSpecOf(config_), context_);
   moved = OnDevice(std::move(moved), device_);
-  if (takes_pixels()) moved.pixel_values = ToDevice(moved.pixel_values, device_);
+  if (pixels) moved.pixel_values = ToDevice(moved.pixel_values, device_);
   if (bytes) {
     if (!pixel_scale_) pixel_scale_.emplace(ImageSpecOf(config_), device_);
     moved.pixel_values = (*pixel_scale_)(moved.pixel_values);
   }
-  return moved_[micro_batch] = std::move(moved);
+  return moved_[{micro_batch, beside}] = std::move(moved);
 }
 
 void ModelPart::ReleaseAfter(int stage, int micro_batch, bool forward) {
   const LastUse& last = last_use_[static_cast<size_t>(micro_batch)];
   if (last.stage != stage || last.forward != forward) return;
-  moved_.erase(micro_batch);
+  for (const bool beside : {false, true}) moved_.erase({micro_batch, beside});
   if (pass_.release) pass_.release(micro_batch);
 }
 
@@ -307,7 +309,7 @@ at::Tensor ModelPart::Forward(int stage, int micro_batch, const std::vector<at::
     ReleaseAfter(stage, micro_batch, /*forward=*/true);
     return taken;
   }
-  const MicroBatch& batch = Batch(micro_batch);
+  const MicroBatch& batch = Batch(stage, micro_batch);
   Stage& part = *stages_.at(stage);
   const at::Tensor input = JoinRows(inputs);
   at::Tensor result;

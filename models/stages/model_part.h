@@ -35,6 +35,8 @@ class ModelPart : public StageRunner {
     // (Plan::LaneOf()).
     TensorParallel encoder_tensor = {};
     int lane = 0;
+    // The encoder's passes run on a stream of their own, beside the others (Executor).
+    bool encoder_stream = false;
   };
   // Builds the stages of `pipeline_rank` with the plan's recompute; their weights are not set yet.
   ModelPart(const ModelConfig& config, StageLayout plan, int pipeline_rank, const Options& options);
@@ -121,7 +123,7 @@ class ModelPart : public StageRunner {
   std::unique_ptr<Stage> MakeStage(int number, const Options& options);
   // The micro-batch as layers take it: on the device, its pictures normalized; a context rank's
   // part of them.
-  const MicroBatch& Batch(int micro_batch);
+  const MicroBatch& Batch(int stage, int micro_batch);
   const LayerLoad& LoadOf(int micro_batch) const;
   at::Tensor TakeFeatures(int stage, int micro_batch);
   void KeepIfAhead(int stage, int micro_batch, const at::Tensor& result);
@@ -143,13 +145,16 @@ class ModelPart : public StageRunner {
   at::Device device_;
   std::map<int, std::unique_ptr<Stage>> stages_;  // by number
   std::unique_ptr<FlatParameters> parameters_;
+  bool encoder_stream_;
   ContextParallel context_;
   Communicator* rows_group_ = nullptr;  // tensor ranks that share out rows
   std::set<const Parameter*> partial_;  // gradients of this rank's rows
   Pass pass_;
   std::optional<ops::PixelScale> pixel_scale_;  // made with the first pictures
-  std::map<int, MicroBatch> moved_;  // micro-batches in use, where layers take them otherwise
-  std::vector<LastUse> last_use_;    // [micro-batch]
+  // Micro-batches in use, where layers take them otherwise; those that an encoder's stream uses
+  // are apart (true), so that neither stream waits for the other.
+  std::map<std::pair<int, bool>, MicroBatch> moved_;
+  std::vector<LastUse> last_use_;           // [micro-batch]
   FeatureBuffer features_, next_features_;  // of this step, and of the next one
   at::Tensor loss_;                         // fp64 scalar on the device; undefined: no loss yet
   int telling_ready_ = -1;                  // the stage in its last backward

@@ -41,7 +41,7 @@ class OffloadedActivations {
 
   std::vector<Copy> copies_;
   at::Device device_{at::kCPU};
-  CopyMark there_, back_;
+  StreamMark there_, back_;
   bool released_ = false, returned_ = false;
   int64_t bytes_ = 0;
 };

@@ -15,6 +15,7 @@
 #include "parallel/comm/single_communicator.h"
 #include "parallel/comm/staged_communicator.h"
 #include "parallel/comm/values.h"
+#include "parallel/streams.h"
 
 namespace equipoise {
 namespace {
@@ -62,6 +63,7 @@ DeviceWorld AddDevices(MpiEnvironment& environment, std::unique_ptr<Communicator
   RequireDevices(api->cuda);
   DeviceWorld result;
   api->cuda.device = gpu;
+  api->cuda.current_stream = [] { return ComputeStreamHandle(at::kCUDA); };
   result.backend = VersionName(version);
   if (environment.size() == 1) {  // nothing leaves the GPU
     result.world = std::move(world);

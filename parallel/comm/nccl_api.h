@@ -13,14 +13,15 @@ namespace equipoise {
 struct CudaApi {
   using Stream = void*;
   using Event = void*;
-  // ATen computes on the legacy default stream.
-  static constexpr Stream kComputeStream = nullptr;
   static constexpr int kNotReady = 600;
   static constexpr unsigned kNonBlockingStream = 1;
   static constexpr unsigned kEventWithoutTiming = 2;
   static constexpr int kHostToDevice = 1, kDeviceToHost = 2;
 
   int device = 0;  // this rank's
+  // The compute stream of the calling thread (parallel/streams.h); not set: the default stream.
+  std::function<Stream()> current_stream;
+  Stream compute_stream() const { return current_stream ? current_stream() : nullptr; }
   std::function<int(int* count)> device_count;
   std::function<int(char* id, int length, int device)> device_id;  // "0000:4e:00.0"
   std::function<int(int device)> set_device;

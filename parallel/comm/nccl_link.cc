@@ -29,7 +29,8 @@ constexpr std::chrono::microseconds kSpin{2000};
 // their events.
 class NcclInFlight {
  public:
-  explicit NcclInFlight(std::vector<NcclCall> calls) : calls_(std::move(calls)) {}
+  explicit NcclInFlight(std::vector<NcclCall> calls)
+      : calls_(std::move(calls)), behind_(cuda().compute_stream()) {}
   ~NcclInFlight() {
     for (const CudaApi::Event event : events_) cuda().event_destroy(event);
   }
@@ -75,9 +76,9 @@ class NcclInFlight {
   bool HoldUpComputeStream() {
     const State state = state_;
     if ((state != kIssued && state != kEnded) || aborted()) return false;
+    const CudaApi::Stream stream = cuda().compute_stream();
     for (const CudaApi::Event event : events_) {
-      cuda().Check(cuda().stream_wait_event(CudaApi::kComputeStream, event, 0),
-                   "cudaStreamWaitEvent");
+      cuda().Check(cuda().stream_wait_event(stream, event, 0), "cudaStreamWaitEvent");
     }
     return true;
   }
@@ -112,11 +113,11 @@ class NcclInFlight {
     return event;
   }
 
-  // Puts the calls behind the work that the compute stream holds now.
+  // Puts the calls behind the work that their compute stream holds now.
   void Order() {
     if (aborted()) throw RunError("the connection was given up");
     const CudaApi::Event ready = NewEvent();
-    cuda().Check(cuda().event_record(ready, CudaApi::kComputeStream), "cudaEventRecord");
+    cuda().Check(cuda().event_record(ready, behind_), "cudaEventRecord");
     for (const NcclCall& call : calls_) {
       cuda().Check(cuda().stream_wait_event(call.link->stream(), ready, 0), "cudaStreamWaitEvent");
     }
@@ -155,6 +156,7 @@ class NcclInFlight {
   }
 
   const std::vector<NcclCall> calls_;
+  const CudaApi::Stream behind_;        // the compute stream of whoever has asked for them
   std::vector<CudaApi::Event> events_;  // one a call, once issued
   std::atomic<State> state_{kIssuing};
   std::string error_;

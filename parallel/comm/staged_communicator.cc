@@ -30,10 +30,10 @@ class StagedCommunicator::Pool : public std::enable_shared_from_this<Pool> {
 
   void Copy(const at::Tensor& to, const at::Tensor& from, int kind) const {
     api_->Check(api_->set_device(api_->device), "cudaSetDevice");
-    api_->Check(
-        api_->copy(to.data_ptr(), from.data_ptr(), to.nbytes(), kind, CudaApi::kComputeStream),
-        "cudaMemcpyAsync");
-    api_->Check(api_->stream_synchronize(CudaApi::kComputeStream), "cudaStreamSynchronize");
+    const CudaApi::Stream stream = api_->compute_stream();
+    api_->Check(api_->copy(to.data_ptr(), from.data_ptr(), to.nbytes(), kind, stream),
+                "cudaMemcpyAsync");
+    api_->Check(api_->stream_synchronize(stream), "cudaStreamSynchronize");
   }
 
  private:

@@ -23,7 +23,7 @@ KernelImage::KernelImage(const void* image, const std::vector<std::string>& name
 }
 
 void KernelImage::Launch(const std::string& name, size_t blocks, unsigned threads,
-                         const void* argument) const {
+                         const void* argument, void* stream) const {
   if (blocks == 0) return;
   // A thread that has not used CUDA yet has no context, and only the runtime would give it one.
   void* current = nullptr;
@@ -33,7 +33,7 @@ void KernelImage::Launch(const std::string& name, size_t blocks, unsigned thread
   Call<int(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*,
            const void**, void**)>("cuLaunchKernel", functions_.at(name),
                                   static_cast<unsigned>(blocks), 1U, 1U, threads, 1U, 1U, 0U,
-                                  nullptr, arguments.data(), nullptr);
+                                  stream, arguments.data(), nullptr);
 }
 
 template <class Signature, class... Arguments>

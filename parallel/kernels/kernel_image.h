@@ -15,9 +15,10 @@ class KernelImage {
   // RunError with the cause.
   KernelImage(const void* image, const std::vector<std::string>& names);
 
-  // Starts `blocks` blocks of `threads` threads on the compute stream, ATen's default one.
-  // `argument`, the kernel's only one, is copied. Thread-safe. Throws RunError.
-  void Launch(const std::string& name, size_t blocks, unsigned threads, const void* argument) const;
+  // Starts `blocks` blocks of `threads` threads on a stream, by CUDA's handle; null: the default
+  // stream. `argument`, the kernel's only one, is copied. Thread-safe. Throws RunError.
+  void Launch(const std::string& name, size_t blocks, unsigned threads, const void* argument,
+              void* stream) const;
 
  private:
   template <class Signature, class... Arguments>

@@ -11,6 +11,7 @@
 #include "parallel/kernels/fp16.h"
 #include "parallel/kernels/kernel_image.h"
 #include "parallel/kernels/row_team.h"
+#include "parallel/streams.h"
 
 // An operator of the program's own has one function, for the CPU and for CUDA: it allocates the
 // results and gives a row function to a launcher, which runs it in a loop or by the kernel of its
@@ -48,7 +49,7 @@ struct ImageLauncher {
   template <class Function>
   void operator()(const Function& function, int64_t rows) const {
     image->Launch(NameOf<Function>::kName, static_cast<size_t>(rows),
-                  static_cast<unsigned>(kMostThreads), &function);
+                  static_cast<unsigned>(kMostThreads), &function, ComputeStreamHandle(at::kCUDA));
   }
 };
 

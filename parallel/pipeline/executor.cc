@@ -11,10 +11,17 @@
 // Tensor ranks run one list, each its lane's part of it. The proof for the list holds for them: ops
 // that a rank passes over only take waiting away, and those of no lane, which are collective over
 // tensor ranks, stand at one place of the order in which the proof has run all of them.
+//
+// Where the encoder has a stream of its own (Optimus, arXiv 2408.03505, section 4.2: its kernels in
+// the bubbles of tensor ranks), the host still gives ops to the GPU in the order of the list, each
+// to the stream of its stage: what an op takes from a stage of the other stream, it waits for, and
+// the streams meet where a step begins and ends and where sums of gradients start. So results have
+// the same bits.
 
 #include "parallel/pipeline/executor.h"
 
 #include <ATen/ops/add.h>
+#include <c10/core/StreamGuard.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -36,8 +43,14 @@ double Seconds(Clock::duration d) { return std::chrono::duration<double>(d).coun
 }  // namespace
 
 Executor::Executor(StageRunner& runner, Communicator& group, TimelineRecorder& recorder,
-                   at::Device device, const ExecutorLane& lane)
-    : runner_(runner), group_(group), recorder_(recorder), lane_(lane), clock_(device) {}
+                   at::Device device, const ExecutorLane& lane, bool encoder_stream)
+    : runner_(runner),
+      group_(group),
+      recorder_(recorder),
+      lane_(lane),
+      device_(device),
+      beside_(encoder_stream ? StreamBeside(device) : std::nullopt),
+      clock_(device) {}
 
 void Executor::Run(const Schedule& schedule) {
   clock_.Start();
@@ -45,6 +58,11 @@ void Executor::Run(const Schedule& schedule) {
   schedule_ = &schedule;
   busy_s_ = waited_s_ = 0;
   const std::vector<Op>& ops = schedule.ranks[static_cast<size_t>(group_.rank())];
+  if (beside_) {
+    compute_ = ComputeStream(device_);
+    ended_ = {};
+    StreamMark::Of(*compute_).HoldUp(*beside_);
+  }
   last_backward_.clear();
   for (const Op& op : ops) {
     if (MakesWeightGradient(op.kind)) last_backward_[op.stage] = op;
@@ -65,6 +83,7 @@ void Executor::Run(const Schedule& schedule) {
     i = end;
     DropEnded(/*wait=*/false);
   }
+  if (beside_) StreamMark::Of(*beside_).WaitOnStream();
   group_.Announce("");
   DropEnded(/*wait=*/true);
   EQUIPOISE_CHECK(values_.empty(), "a value that no op has consumed");
@@ -76,7 +95,22 @@ std::string Executor::Describe(const Op& op) const {
   return fmt::format("{}, {}", ToString(op), runner_.DescribeStage(op.stage));
 }
 
+std::optional<c10::Stream> Executor::StreamOf(const Op& op) const {
+  if (op.kind == OpKind::kReduce || op.kind == OpKind::kOptimizer) return std::nullopt;
+  return beside_ && IsEncoder(op.stage) ? beside_ : std::nullopt;
+}
+
+// A bucket of gradients whose sum an op starts may hold some that the other stream has made. Before
+// a stage's last backward none is full.
+void Executor::MeetAtLast(const Op& op) {
+  if (!beside_ || !IsLast(op)) return;
+  const bool encoder = IsEncoder(op.stage);
+  if (ended_[encoder ? 0 : 1]) StreamMark::Of(encoder ? *compute_ : *beside_).WaitOnStream();
+  ended_[encoder ? 1 : 0] = true;
+}
+
 void Executor::RunOne(const Op& op) {
+  const c10::OptionalStreamGuard on(StreamOf(op));
   if (IsCompute(op.kind)) group_.Announce(Describe(op));
   try {
     switch (op.kind) {
@@ -89,8 +123,10 @@ void Executor::RunOne(const Op& op) {
       case OpKind::kFree:
         return runner_.Free(op);
       case OpKind::kReduce:
+        if (beside_ && IsEncoder(op.stage)) StreamMark::Of(*beside_).WaitOnStream();
         return runner_.Reduce(op.stage);
       case OpKind::kOptimizer:
+        if (beside_) StreamMark::Of(*beside_).WaitOnStream();
         return runner_.FinishReduction();
       default:
         return Compute(op);
@@ -104,6 +140,7 @@ void Executor::RunOne(const Op& op) {
 }
 
 void Executor::Compute(const Op& op) {
+  MeetAtLast(op);
   const Clock::time_point start = Clock::now();
   began_ = clock_.Now();
   const double waited = waited_s_;
@@ -116,7 +153,8 @@ void Executor::Compute(const Op& op) {
     Backward(op);
   }
   if (clock_.runs_behind()) {
-    device_spans_.push_back({kComputeLane, ToString(op), began_, clock_.Now()});
+    const char* lane = StreamOf(op) ? kEncoderLane : kComputeLane;
+    device_spans_.push_back({lane, ToString(op), began_, clock_.Now()});
     return;
   }
   const auto wait = std::chrono::duration<double>(waited_s_ - waited);
@@ -128,12 +166,20 @@ void Executor::Compute(const Op& op) {
 // Spans of a GPU include what an op waited for on the device itself, beside its arrivals.
 void Executor::AddDeviceSpans() {
   clock_.Finish();
+  std::vector<std::pair<Clock::time_point, Clock::time_point>> busy;
   for (const DeviceSpan& span : device_spans_) {
     const Clock::time_point start = clock_.TimeOf(span.start), end = clock_.TimeOf(span.end);
-    if (span.lane == kComputeLane) busy_s_ += Seconds(end - start);
+    if (span.lane != kWaitLane) busy.emplace_back(start, end);
     recorder_.Add(span.lane, span.name, start, end);
   }
   device_spans_.clear();
+  // Spans of two streams overlap.
+  std::sort(busy.begin(), busy.end());
+  Clock::time_point until = Clock::time_point::min();
+  for (const auto& [start, end] : busy) {
+    if (end > until) busy_s_ += Seconds(end - std::max(start, until));
+    until = std::max(end, until);
+  }
 }
 
 void Executor::Forward(const Op& op) {
@@ -145,7 +191,7 @@ void Executor::Forward(const Op& op) {
   const at::Tensor output = runner_.Forward(op.stage, op.micro_batch, inputs);
   if (!schedule_->work.Sends(op.stage, op.micro_batch)) return;
   for (const int to : schedule_->graph.stages[static_cast<size_t>(op.stage)].next) {
-    values_[{op.stage, to, op.micro_batch}] = Value{output, op, Work(), {}};
+    Keep(op, to, output);
   }
 }
 
@@ -174,8 +220,14 @@ void Executor::Backward(const Op& op) {
       ++i;
       continue;
     }
-    values_[{op.stage, from, op.micro_batch}] = Value{gradients[i++], op, Work(), {}};
+    Keep(op, from, gradients[i++]);
   }
+}
+
+void Executor::Keep(const Op& made_by, int to, const at::Tensor& tensor) {
+  Value value{tensor, made_by, Work(), {}, {}};
+  if (ChangesStream(made_by.stage, to)) value.made = StreamMark::Here(device_);
+  values_[{made_by.stage, to, made_by.micro_batch}] = std::move(value);
 }
 
 bool Executor::IsLast(const Op& op) const {
@@ -209,7 +261,13 @@ at::Tensor Executor::Take(int from, int to, int micro_batch) {
                   " for micro-batch ", micro_batch);
   Value value = std::move(found->second);
   values_.erase(found);
-  if (value.recv.kind != OpKind::kRecv) return value.tensor;
+  if (value.recv.kind != OpKind::kRecv) {
+    if (ChangesStream(from, to)) {
+      value.made.WaitOnStream();
+      UseOnStream(value.tensor);
+    }
+    return value.tensor;
+  }
   const std::string name = "wait " + ToString(value.recv);
   if (clock_.runs_behind()) {
     const DeviceClock::Mark asked = clock_.Now();

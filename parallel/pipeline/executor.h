@@ -2,7 +2,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <map>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -10,6 +12,7 @@
 #include "parallel/comm/communicator.h"
 #include "parallel/device.h"
 #include "parallel/schedule/schedule.h"
+#include "parallel/streams.h"
 #include "parallel/timeline.h"
 
 namespace equipoise {
@@ -69,9 +72,12 @@ class Executor {
   // `group`: the pipeline ranks, in order. Spans are recorded as ToString(Op): "2F0" in lane
   // "compute", "3R0<2" in lane "communication" from its posting to its arrival, and "wait 3R0<2" in
   // lane "wait" while compute is blocked on it. `device`: where the stages compute; spans of
-  // compute are in its time.
+  // compute are in its time. `encoder_stream`: on a GPU, the encoder's passes are given to a stream
+  // of their own, beside the others, in lane "compute, encoder": it computes while the language
+  // model's tensor ranks sum.
   Executor(StageRunner& runner, Communicator& group, TimelineRecorder& recorder,
-           at::Device device = at::kCPU, const ExecutorLane& lane = {});
+           at::Device device = at::kCPU, const ExecutorLane& lane = {},
+           bool encoder_stream = false);
 
   // Runs one step. Throws RunError that names rank, operation, peer, the op of the schedule and its
   // layers, when another rank is lost or misses the deadline.
@@ -88,6 +94,7 @@ class Executor {
     Op recv;  // its kRecv where it comes from another rank; else the op that made it
     Work arrival;
     Work::Clock::time_point posted;
+    StreamMark made;  // where what takes it runs on another stream
   };
   using Key = std::tuple<int, int, int>;  // from stage, to stage, micro-batch
   struct Transfer {
@@ -111,11 +118,24 @@ class Executor {
   void DropEnded(bool wait);
   void Compute(const Op& op);
   void AddDeviceSpans();
+  bool IsEncoder(int stage) const {
+    return schedule_->graph.stages[static_cast<size_t>(stage)].encoder;
+  }
+  // The stream that an op is given to; none: the compute stream.
+  std::optional<c10::Stream> StreamOf(const Op& op) const;
+  bool ChangesStream(int from, int to) const { return beside_ && IsEncoder(from) != IsEncoder(to); }
+  void Keep(const Op& made_by, int to, const at::Tensor& tensor);
+  void MeetAtLast(const Op& op);
 
   StageRunner& runner_;
   Communicator& group_;
   TimelineRecorder& recorder_;
   const ExecutorLane lane_;
+  const at::Device device_;
+  const std::optional<c10::Stream> beside_;  // of the encoder's passes
+  std::optional<c10::Stream> compute_;       // of the others, where there are two
+  // Whether a stage of the compute stream, and one of the encoder's, has had its last backward.
+  std::array<bool, 2> ended_{};
   DeviceClock clock_;
   struct DeviceSpan {
     const char* lane;

@@ -73,7 +73,7 @@ class ShardedUnits {
   // A unit whose values are whole, or on their way.
   struct Whole {
     at::Tensor trained, frozen;  // this rank's slices until they are gathered
-    CopyMark here;               // of these, where they come from host memory
+    StreamMark here;             // of these, where they come from host memory
     bool gathered = false;
     std::vector<Work> gathers;
     int wanted = 0;  // uses that were started and not released
@@ -87,7 +87,7 @@ class ShardedUnits {
   // Memory of a sum that is copied to the host.
   struct Leaving {
     at::Tensor whole, slice;
-    CopyMark gone;
+    StreamMark gone;
   };
   void StartUntil(size_t end);
   void Want(const Use& use);

@@ -8,11 +8,9 @@
 #include <ATen/ops/view_native.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/CachingDeviceAllocator.h>
-#include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/library.h>
 
 #include <atomic>
-#include <chrono>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -24,6 +22,7 @@
 #include "tests/device/fused_stand_in.h"
 #include "tests/device/late_copies.h"
 #include "tests/device/stand_in_memory.h"
+#include "tests/device/stand_in_streams.h"
 
 namespace equipoise::testing {
 namespace {
@@ -31,16 +30,8 @@ namespace {
 // Added to every address: no process may touch memory there.
 constexpr uintptr_t kShift = uintptr_t{1} << 62;
 
-std::atomic<int64_t> operations{0}, reads{0}, waits{0};
+std::atomic<int64_t> operations{0}, reads{0};
 std::atomic<MemoryObserver*> observer{nullptr};
-thread_local c10::DeviceIndex current_gpu = 0;
-
-void WaitOnHost(int gpu, const std::string& operation) {
-  ++waits;
-  Arrived(gpu, LateCopies(gpu));
-  if (Observer() != nullptr) Observer()->HostWaited(gpu, operation);
-}
-
 void* Shifted(void* p) {
   // NOLINTNEXTLINE(performance-no-int-to-ptr): an address that is none is what this is for
   return reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(p) + kShift);
@@ -50,12 +41,18 @@ void* Shifted(void* p) {
 class GpuAllocator final : public c10::DeviceAllocator {
  public:
   at::DataPtr allocate(size_t bytes) override {
-    const at::Device device(at::kCUDA, current_gpu);
+    const at::Device device(at::kCUDA, CurrentGpu());
     if (bytes == 0) return {nullptr, nullptr, &Free, device};
-    auto block =
-        std::make_unique<Block>(Block{bytes, current_gpu, c10::GetCPUAllocator()->allocate(bytes)});
+    auto block = std::make_unique<Block>(Block{bytes,
+                                               CurrentGpu(),
+                                               c10::GetCPUAllocator()->allocate(bytes),
+                                               CurrentHandle(CurrentGpu()),
+                                               {}});
     Add(block->gpu, static_cast<int64_t>(bytes));
     void* data = Shifted(block->host.get());
+    const auto begin = reinterpret_cast<uintptr_t>(data);
+    if (Observer() != nullptr)
+      Observer()->Taken(block->gpu, block->stream, {begin, begin + bytes, true});
     return {data, block.release(), &Free, device};
   }
   at::DeleterFnPtr raw_deleter() const override { return nullptr; }
@@ -64,7 +61,12 @@ class GpuAllocator final : public c10::DeviceAllocator {
   }
   bool initialized() override { return true; }
   void emptyCache(c10::MempoolId_t) override {}
-  void recordStream(const at::DataPtr&, c10::Stream) override {}
+  void recordStream(const at::DataPtr& data, c10::Stream stream) override {
+    auto* block = static_cast<Block*>(data.get_context());
+    if (block == nullptr) return;
+    const std::lock_guard lock(mutex);
+    block->others.push_back(HandleOf(stream));
+  }
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex gpu) override {
     const std::lock_guard lock(mutex);
     return stats[gpu];
@@ -83,6 +85,8 @@ class GpuAllocator final : public c10::DeviceAllocator {
     size_t bytes;
     c10::DeviceIndex gpu;
     at::DataPtr host;
+    void* stream;  // that took it
+    std::vector<void*> others;
   };
   static c10::CachingAllocator::Stat& Bytes(c10::DeviceIndex gpu) {
     return stats[gpu].allocated_bytes[0];
@@ -97,7 +101,8 @@ class GpuAllocator final : public c10::DeviceAllocator {
     const std::unique_ptr<Block> block(static_cast<Block*>(context));
     if (block == nullptr) return;
     const auto begin = reinterpret_cast<uintptr_t>(Shifted(block->host.get()));
-    if (Observer() != nullptr) Observer()->Freed(block->gpu, {begin, begin + block->bytes, true});
+    const MemoryUse all = {begin, begin + block->bytes, true};
+    if (Observer() != nullptr) Observer()->Freed(block->gpu, block->stream, all, block->others);
     Add(block->gpu, -static_cast<int64_t>(block->bytes));
   }
 
@@ -110,64 +115,6 @@ GpuAllocator* Allocator() {
   static GpuAllocator* allocator = std::make_unique<GpuAllocator>().release();
   return allocator;
 }
-
-// Events are moments of the host's clock, and every stream has always done its work.
-class Guard final : public c10::impl::DeviceGuardImplInterface {
- public:
-  at::DeviceType type() const override { return at::kCUDA; }
-  at::Device exchangeDevice(at::Device device) const override {
-    return {at::kCUDA, std::exchange(current_gpu, device.index())};
-  }
-  at::Device getDevice() const override { return {at::kCUDA, current_gpu}; }
-  void setDevice(at::Device device) const override { current_gpu = device.index(); }
-  void uncheckedSetDevice(at::Device device) const noexcept override {
-    current_gpu = device.index();
-  }
-  c10::Stream getStream(at::Device device) const override {
-    return c10::Stream(c10::Stream::DEFAULT, at::Device(at::kCUDA, device.index()));
-  }
-  c10::Stream getDefaultStream(at::Device device) const override { return getStream(device); }
-  c10::Stream getStreamFromGlobalPool(at::Device device, bool /*high*/) const override {
-    return getStream(device);
-  }
-  c10::Stream exchangeStream(c10::Stream stream) const override { return stream; }
-  c10::DeviceIndex deviceCount() const noexcept override { return kStandInGpus; }
-  void record(void** event, const c10::Stream& stream, c10::DeviceIndex,
-              c10::EventFlag) const override {
-    if (*event == nullptr) *event = std::make_unique<Event>().release();
-    const int gpu = stream.device_index();
-    *static_cast<Event*>(*event) = {Clock::now(), gpu, LateCopies(gpu)};
-  }
-  void block(void*, const c10::Stream&) const override {}
-  bool queryEvent(void*) const override { return true; }
-  void destroyEvent(void* event, c10::DeviceIndex) const noexcept override {
-    std::unique_ptr<Event>(static_cast<Event*>(event)).reset();
-  }
-  bool queryStream(const c10::Stream&) const override { return true; }
-  void synchronizeStream(const c10::Stream& stream) const override {
-    synchronizeDevice(stream.device_index());
-  }
-  void synchronizeEvent(void* event) const override {
-    const auto* recorded = static_cast<Event*>(event);
-    if (recorded != nullptr) Arrived(recorded->gpu, recorded->copies);
-  }
-  void synchronizeDevice(c10::DeviceIndex gpu) const override {
-    WaitOnHost(gpu, "a synchronisation");
-  }
-  double elapsedTime(void* from, void* to, c10::DeviceIndex) const override {
-    return std::chrono::duration<double, std::milli>(static_cast<Event*>(to)->time -
-                                                     static_cast<Event*>(from)->time)
-        .count();
-  }
-
- private:
-  using Clock = std::chrono::steady_clock;
-  struct Event {
-    Clock::time_point time;
-    int gpu = 0;
-    int64_t copies = 0;  // given before
-  };
-};
 
 class PinnedAllocator final : public at::Allocator {
  public:
@@ -217,8 +164,8 @@ class Uses {
   void Report(bool read = false, bool host_waits = false) const {
     if (uses_.empty()) return;
     if (read) ++reads;
-    if (Observer() != nullptr) Observer()->Used(gpu_, operation_, uses_);
-    if (host_waits) WaitOnHost(gpu_, operation_);
+    if (Observer() != nullptr) Observer()->Used(gpu_, CurrentHandle(gpu_), operation_, uses_);
+    if (host_waits) WaitOnHost(gpu_, CurrentHandle(gpu_), operation_);
   }
 
   static std::vector<std::string> Names() {
@@ -339,7 +286,7 @@ class HostCall {
       TORCH_CHECK(host.numel() == 0 || host.storage().data() != pair.first.storage().data(), Name(),
                   " is a view and has no kernel of its own");
     }
-    current_gpu = gpu_.value_or(current_gpu);
+    CurrentGpu() = gpu_.value_or(CurrentGpu());
     at::Tensor result = EmptyOnGpu(host.sizes(), host.strides(), host.scalar_type());
     OnHost(result).copy_(host);
     uses_.Add(result, /*write=*/true);
@@ -355,7 +302,7 @@ class HostCall {
 at::Tensor Empty(c10::IntArrayRef size, std::optional<at::ScalarType> dtype,
                  std::optional<at::Layout>, std::optional<at::Device> device, std::optional<bool>,
                  std::optional<at::MemoryFormat> format) {
-  if (device && device->has_index()) current_gpu = device->index();
+  if (device && device->has_index()) CurrentGpu() = device->index();
   return at::detail::empty_generic(size, Allocator(), c10::DispatchKeySet(c10::DispatchKey::CUDA),
                                    dtype.value_or(at::kFloat), format);
 }
@@ -363,7 +310,7 @@ at::Tensor Empty(c10::IntArrayRef size, std::optional<at::ScalarType> dtype,
 at::Tensor EmptyStrided(c10::IntArrayRef size, c10::IntArrayRef stride,
                         std::optional<at::ScalarType> dtype, std::optional<at::Layout>,
                         std::optional<at::Device> device, std::optional<bool>) {
-  if (device && device->has_index()) current_gpu = device->index();
+  if (device && device->has_index()) CurrentGpu() = device->index();
   return EmptyOnGpu(size, stride, dtype.value_or(at::kFloat));
 }
 
@@ -422,8 +369,6 @@ TORCH_LIBRARY_IMPL(aten, CUDA, library) {
   library.impl("addmm.dtype_out", &AddProductOut);
 }
 
-C10_REGISTER_GUARD_IMPL(CUDA, Guard);
-
 [[maybe_unused]] const bool kRegistered = [] {
   c10::SetAllocator(at::kCUDA, Allocator());
   return true;
@@ -464,7 +409,7 @@ void ReportUses(const std::string& operation, at::TensorList reads, at::TensorLi
   uses.Report();
 }
 
-GpuCounts CountsOfStandIn() { return {operations, reads, FlashCalls(), waits}; }
+GpuCounts CountsOfStandIn() { return {operations, reads, FlashCalls(), HostWaits()}; }
 
 }  // namespace equipoise::testing
 

@@ -18,8 +18,9 @@ namespace equipoise::testing {
 //     event behind it (late_copies.h);
 //   - what LibTorch has for CUDA alone (flash attention) takes what it takes there, and throws
 //     otherwise.
-// It says nothing about the kernels of CUDA, about streams, nor about speed. A program linked to it
-// must not load CUDA. `kStandInGpus` of them; backward runs on a thread of each, as on GPUs.
+// It says nothing about the kernels of CUDA nor about speed; its streams have always done their
+// work (who has to wait for whom: order_checker.h). A program linked to it must not load CUDA.
+// `kStandInGpus` of them; backward runs on a thread of each, as on GPUs.
 constexpr int kStandInGpus = 16;
 
 // So far, by all threads: operations, those that give numbers to the host, and how often the host
@@ -35,14 +36,22 @@ struct MemoryUse {
   bool write;
 };
 
-// Hears what the compute streams do. Called by the thread that asks for it, of any rank.
+// Hears what ATen's streams do. Called by the thread that asks for it, of any rank. Streams by
+// CUDA's handle, null for the default one.
 class MemoryObserver {
  public:
   virtual ~MemoryObserver() = default;
-  virtual void Used(int gpu, const std::string& operation, const std::vector<MemoryUse>& uses) = 0;
-  virtual void Freed(int gpu, const MemoryUse& block) = 0;
-  // The host has waited for all that the compute stream held.
-  virtual void HostWaited(int gpu, const std::string& operation) = 0;
+  virtual void Used(int gpu, void* stream, const std::string& operation,
+                    const std::vector<MemoryUse>& uses) = 0;
+  virtual void Taken(int gpu, void* stream, const MemoryUse& block) = 0;
+  // Memory that `stream` has taken; `others` were told to use it too (recordDataPtrOnStream).
+  virtual void Freed(int gpu, void* stream, const MemoryUse& block,
+                     const std::vector<void*>& others) = 0;
+  virtual void Recorded(int gpu, void* stream, const void* event) = 0;
+  virtual void StreamWaited(int gpu, void* stream, const void* event) = 0;
+  // The host has waited for an event; for all that a stream held.
+  virtual void HostWaitedFor(int gpu, const void* event) = 0;
+  virtual void HostWaited(int gpu, void* stream, const std::string& operation) = 0;
 };
 // Of all GPUs from now on; null: none.
 void Observe(MemoryObserver* observer);

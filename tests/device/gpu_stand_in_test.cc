@@ -2,18 +2,21 @@
 #include "tests/device/gpu_stand_in.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/StreamGuard.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <cerrno>
 #include <chrono>
 #include <cmath>
+#include <map>
 #include <string>
 #include <tuple>
 #include <vector>
 
 #include "parallel/device.h"
 #include "parallel/host_copies.h"
+#include "parallel/streams.h"
 
 namespace equipoise {
 namespace {
@@ -118,34 +121,88 @@ TEST_CASE("flash attention gives the state that its backward needs", "[device]")
   CHECK_FALSE(flash.GradientOfQ(flash.lse, flash.y + 1).equal(right));
 }
 
+// What is done on "default" and on other streams, which are numbered as they come.
+class Hears : public testing::MemoryObserver {
+ public:
+  Hears() { testing::Observe(this); }
+  ~Hears() override { testing::Observe(nullptr); }
+  std::vector<std::string> heard;
+
+  void Used(int gpu, void* stream, const std::string& operation,
+            const std::vector<testing::MemoryUse>& uses) override {
+    std::string text = operation + " on " + std::to_string(gpu) + Name(stream) + ":";
+    for (const auto& [begin, end, write] : uses) {
+      text += (write ? " w" : " r") + std::to_string(end - begin);
+    }
+    heard.push_back(text);
+  }
+  void Taken(int, void* stream, const testing::MemoryUse& block) override {
+    heard.push_back("take " + Size(block) + Name(stream));
+  }
+  void Freed(int, void* stream, const testing::MemoryUse& block,
+             const std::vector<void*>& others) override {
+    heard.push_back("free " + Size(block) + Name(stream));
+    for (void* other : others) heard.back() += " behind" + Name(other);
+  }
+  void Recorded(int, void* stream, const void*) override {
+    heard.push_back("record" + Name(stream));
+  }
+  void StreamWaited(int, void* stream, const void*) override {
+    heard.push_back("wait of" + Name(stream));
+  }
+  void HostWaitedFor(int, const void*) override { heard.push_back("wait for an event"); }
+  void HostWaited(int, void* stream, const std::string& operation) override {
+    heard.push_back("wait for " + operation + Name(stream));
+  }
+
+ private:
+  static std::string Size(const testing::MemoryUse& block) {
+    return std::to_string(block.end - block.begin);
+  }
+  std::string Name(void* stream) {
+    if (stream == nullptr) return "";
+    return " beside" + std::to_string(names_.try_emplace(stream, names_.size() + 1).first->second);
+  }
+  std::map<void*, size_t> names_;
+};
+
 TEST_CASE("who observes the stand-in hears which memory is used", "[device]") {
-  struct Hears : testing::MemoryObserver {
-    std::vector<std::string> heard;
-    void Used(int gpu, const std::string& operation,
-              const std::vector<testing::MemoryUse>& uses) override {
-      std::string text = operation + " on " + std::to_string(gpu) + ":";
-      for (const auto& [begin, end, write] : uses) {
-        text += (write ? " w" : " r") + std::to_string(end - begin);
-      }
-      heard.push_back(text);
-    }
-    void Freed(int, const testing::MemoryUse& block) override {
-      heard.push_back("free " + std::to_string(block.end - block.begin));
-    }
-    void HostWaited(int, const std::string& operation) override {
-      heard.push_back("wait for " + operation);
-    }
-  };
   const at::Tensor x = at::ones({3, 2}, at::TensorOptions(kOther));
-  Hears hears;
-  testing::Observe(&hears);
+  const Hears hears;
   x.select(1, 0).mul_(2);
   x.sum().item<float>();
   testing::Observe(nullptr);
-  CHECK(hears.heard == std::vector<std::string>{"aten::mul.out on 1: r20 w20",
+  CHECK(hears.heard == std::vector<std::string>{"aten::mul.out on 1: r20 w20", "take 4",
                                                 "aten::sum.IntList_out on 1: r24 w4",
                                                 "aten::_local_scalar_dense on 1: r4",
                                                 "wait for aten::_local_scalar_dense", "free 4"});
+}
+
+TEST_CASE("who observes the stand-in hears on which stream", "[device]") {
+  at::Tensor x = at::ones({3}, at::TensorOptions(kOther)), y;
+  const c10::Stream beside = *StreamBeside(kOther);
+  CHECK(ComputeStreamHandle(kOther) == nullptr);
+  Hears hears;
+  StreamMark::Here(kOther).HoldUp(beside);
+  StreamMark made;
+  {
+    const c10::StreamGuard on(beside);
+    CHECK(ComputeStreamHandle(kOther) != nullptr);
+    UseOnStream(x);
+    y = x * 2;
+    made = StreamMark::Here(kOther);
+  }
+  made.WaitOnStream();
+  UseOnStream(y);
+  x.add_(y);
+  y.reset();
+  x.reset();
+  made.Wait();
+  CHECK(hears.heard ==
+        std::vector<std::string>{"record", "wait of beside1", "take 12 beside1",
+                                 "aten::mul.out on 1 beside1: r12 w12", "record beside1", "wait of",
+                                 "aten::add.out on 1: r12 r12 w12", "free 12 beside1 behind",
+                                 "free 12 behind beside1", "wait for an event"});
 }
 
 TEST_CASE("the host cannot read memory of the stand-in", "[device]") {

@@ -8,6 +8,7 @@
 #include "configs/base/error.h"
 #include "parallel/comm/group_communicator.h"
 #include "parallel/comm/nccl_communicator.h"
+#include "parallel/streams.h"
 #include "tests/device/gpu_stand_in.h"
 
 namespace equipoise::testing {
@@ -54,6 +55,7 @@ CellDevices NcclGpus::devices() {
     c10::impl::VirtualGuardImpl(at::kCUDA).setDevice(Gpu(rank));
     if (world->size() == 1) return world;
     NcclApi api = ForGpuMemory(stand_in_.Api(rank));
+    api.cuda.current_stream = [] { return ComputeStreamHandle(at::kCUDA); };
     if (checker_ != nullptr) api = checker_->Watched(std::move(api), rank);
     std::unique_ptr<GroupCommunicator> cpu(&dynamic_cast<GroupCommunicator&>(*world.release()));
     std::unique_ptr<Communicator> nccl = std::make_unique<NcclCommunicator>(

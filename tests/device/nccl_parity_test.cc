@@ -60,6 +60,54 @@ TEST_CASE("over NCCL: streams that share one queue of the hardware", "[device]")
   Check(cell, Queues::kOne);
 }
 
+// The same bits as on one stream, and as on the CPU.
+void CheckEncoderStream(Cell cell) {
+  INFO(ToString(cell));
+  cell.encoder_stream = true;
+  Check(cell);
+  NcclGpus gpus(cell.ranks());
+  const CellResult beside = RunCell(cell, gpus.devices());
+  cell.encoder_stream = false;
+  NcclGpus others(cell.ranks());
+  CHECK(SameBits(beside, RunCell(cell, others.devices())));
+}
+
+TEST_CASE("over NCCL: the encoder on a stream of its own, schedules and copies", "[device]") {
+  Cell cell;
+  cell.encoder = GENERATE(EncoderPlacement::kThreePhase, EncoderPlacement::kOptimus);
+  cell.schedule = GENERATE("gpipe", "1f1b", "zb_h1", "interleaved", "zb_v");
+  cell.pipeline = 2;
+  cell.encoder_ranks = GENERATE(1, 2);
+  cell.steps = 2;
+  CheckEncoderStream(cell);
+}
+
+TEST_CASE("over NCCL: the encoder on a stream of its own beside tensor ranks' sums", "[device]") {
+  Cell cell;
+  cell.encoder = EncoderPlacement::kOptimus;
+  cell.pipeline = cell.tensor = 2;
+  cell.encoder_tensor = GENERATE(1, 2);
+  cell.data = GENERATE(1, 2);
+  cell.zero = cell.data == 2 ? 1 : 0;
+  cell.precision = GENERATE("fp32", "bf16");
+  cell.sequence = cell.encoder_tensor == 1;
+  cell.steps = 2;
+  CheckEncoderStream(cell);
+}
+
+TEST_CASE("over NCCL: the encoder on a stream of its own, frozen, a step ahead", "[device]") {
+  Cell cell;
+  cell.encoder = EncoderPlacement::kOptimus;
+  cell.freeze = {"vision", "projector"};
+  cell.pipeline = 2;
+  cell.tensor = GENERATE(1, 2);
+  cell.encoder_tensor = cell.tensor == 2 ? 1 : 0;
+  cell.prefetch = GENERATE(false, true);
+  cell.turning = cell.prefetch;
+  cell.steps = 3;
+  CheckEncoderStream(cell);
+}
+
 TEST_CASE("over NCCL: tied weights on other ranks", "[device]") {
   Cell cell;
   cell.model = "qwen2-tied";

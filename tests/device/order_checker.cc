@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -52,10 +53,16 @@ class OrderChecker::Rank {
   void NewStream(void* handle) {
     const std::lock_guard lock(mutex_);
     streams_[handle] = ++stream_count_;
+    links_.insert(handle);
   }
-  void NewEvent(void* handle) {
+  // Whether NCCL's calls run there, not ATen's.
+  bool IsLink(void* stream) {
     const std::lock_guard lock(mutex_);
-    events_[handle] = ++event_count_;
+    return links_.count(stream) > 0;
+  }
+  int64_t NewEvent(const void* handle) {
+    const std::lock_guard lock(mutex_);
+    return events_[handle] = ++event_count_;
   }
   void NewGroup(void* comm, int ranks) {
     const std::lock_guard lock(mutex_);
@@ -63,11 +70,34 @@ class OrderChecker::Rank {
   }
   int StreamOf(void* handle) {
     const std::lock_guard lock(mutex_);
-    return handle == CudaApi::kComputeStream ? 0 : streams_.at(handle);
+    if (handle == nullptr) return 0;
+    const auto [found, is_new] = streams_.try_emplace(handle);
+    if (is_new) found->second = ++stream_count_;
+    return found->second;
   }
-  int64_t EventOf(void* handle) {
+  int64_t EventOf(const void* handle) {
     const std::lock_guard lock(mutex_);
     return events_.at(handle);
+  }
+  // Of ATen's.
+  void RecordedOn(void* stream, const void* event) {
+    const int64_t number = NewEvent(event);
+    const int at = StreamOf(stream);
+    {
+      const std::lock_guard lock(mutex_);
+      made_on_[number] = at;
+    }
+    Add({What::kRecord, at, {number}, {}, ""});
+  }
+  void WaitsOn(void* stream, const void* event, bool named) {
+    const int64_t number = EventOf(event);
+    bool beside = false;
+    {
+      const std::lock_guard lock(mutex_);
+      beside = made_on_[number] != 0;
+    }
+    const char* what = beside ? "what a stream beside has" : "what the compute stream has";
+    Add({What::kStreamWait, StreamOf(stream), {number}, {}, named ? what : ""});
   }
   size_t RanksOf(void* comm) {
     const std::lock_guard lock(mutex_);
@@ -91,7 +121,9 @@ class OrderChecker::Rank {
  private:
   std::mutex mutex_;
   std::map<void*, int> streams_;
-  std::map<void*, int64_t> events_;
+  std::set<void*> links_;
+  std::map<const void*, int64_t> events_;
+  std::map<int64_t, int> made_on_;  // by event of ATen's: its stream
   std::map<void*, size_t> groups_;
   int stream_count_ = 0;
   int64_t event_count_ = 0;
@@ -229,7 +261,7 @@ void WatchOrder(CudaApi& cuda, const std::shared_ptr<OrderChecker::Rank>& rank) 
   cuda.event_record = [rank, call = cuda.event_record](void* event, void* stream) {
     const int64_t number = rank->EventOf(event);
     rank->Add({What::kRecord, rank->StreamOf(stream), {number}, {}, asks_for});
-    if (stream != CudaApi::kComputeStream) recorded.push_back(number);
+    if (rank->IsLink(stream)) recorded.push_back(number);
     return call(event, stream);
   };
   cuda.stream_wait_event = [rank, call = cuda.stream_wait_event](void* stream, void* event,
@@ -303,20 +335,50 @@ const Trace& OrderChecker::trace(int rank) const {
   return ranks_.at(static_cast<size_t>(rank))->trace();
 }
 
-void OrderChecker::Used(int gpu, const std::string& operation, const std::vector<MemoryUse>& uses) {
+OrderChecker::Rank* OrderChecker::RankOf(int gpu) const {
+  return gpu < ranks() ? ranks_[static_cast<size_t>(gpu)].get() : nullptr;
+}
+
+void OrderChecker::Used(int gpu, void* stream, const std::string& operation,
+                        const std::vector<MemoryUse>& uses) {
   computes = true;
-  if (gpu >= ranks()) return;
-  ranks_[static_cast<size_t>(gpu)]->Add({What::kUse, 0, {}, uses, operation});
+  Rank* rank = RankOf(gpu);
+  if (rank != nullptr) rank->Add({What::kUse, rank->StreamOf(stream), {}, uses, operation});
 }
 
-void OrderChecker::Freed(int gpu, const MemoryUse& block) {
-  if (gpu >= ranks()) return;
-  ranks_[static_cast<size_t>(gpu)]->Add({What::kFree, 0, {}, {block}, "memory that is freed"});
+void OrderChecker::Taken(int gpu, void* stream, const MemoryUse& block) {
+  Rank* rank = RankOf(gpu);
+  if (rank != nullptr) rank->Add({What::kTake, rank->StreamOf(stream), {}, {block}, ""});
 }
 
-void OrderChecker::HostWaited(int gpu, const std::string& operation) {
-  if (gpu >= ranks()) return;
-  ranks_[static_cast<size_t>(gpu)]->Add({What::kHostSync, 0, {}, {}, operation});
+// LibTorch's allocator records an event on each of the others, and gives the memory away when all
+// have passed.
+void OrderChecker::Freed(int gpu, void* stream, const MemoryUse& block,
+                         const std::vector<void*>& others) {
+  Rank* rank = RankOf(gpu);
+  if (rank == nullptr) return;
+  for (void* other : others) {
+    rank->RecordedOn(other, &block);
+    rank->WaitsOn(stream, &block, /*named=*/false);
+  }
+  rank->Add({What::kFree, rank->StreamOf(stream), {}, {block}, "memory that is freed"});
+}
+
+void OrderChecker::Recorded(int gpu, void* stream, const void* event) {
+  if (Rank* rank = RankOf(gpu)) rank->RecordedOn(stream, event);
+}
+
+void OrderChecker::StreamWaited(int gpu, void* stream, const void* event) {
+  if (Rank* rank = RankOf(gpu)) rank->WaitsOn(stream, event, /*named=*/true);
+}
+
+void OrderChecker::HostWaitedFor(int gpu, const void* event) {
+  if (Rank* rank = RankOf(gpu)) rank->Add({What::kHostWait, 0, {rank->EventOf(event)}, {}, ""});
+}
+
+void OrderChecker::HostWaited(int gpu, void* stream, const std::string& operation) {
+  Rank* rank = RankOf(gpu);
+  if (rank != nullptr) rank->Add({What::kHostSync, rank->StreamOf(stream), {}, {}, operation});
 }
 
 }  // namespace equipoise::testing

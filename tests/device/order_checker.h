@@ -29,13 +29,22 @@ class OrderChecker : public MemoryObserver {
   const Trace& trace(int rank) const;
   int ranks() const { return static_cast<int>(ranks_.size()); }
 
-  void Used(int gpu, const std::string& operation, const std::vector<MemoryUse>& uses) override;
-  void Freed(int gpu, const MemoryUse& block) override;
-  void HostWaited(int gpu, const std::string& operation) override;
+  void Used(int gpu, void* stream, const std::string& operation,
+            const std::vector<MemoryUse>& uses) override;
+  void Taken(int gpu, void* stream, const MemoryUse& block) override;
+  void Freed(int gpu, void* stream, const MemoryUse& block,
+             const std::vector<void*>& others) override;
+  void Recorded(int gpu, void* stream, const void* event) override;
+  void StreamWaited(int gpu, void* stream, const void* event) override;
+  void HostWaitedFor(int gpu, const void* event) override;
+  void HostWaited(int gpu, void* stream, const std::string& operation) override;
 
   class Rank;
 
  private:
+  // Null for a GPU that no rank has.
+  Rank* RankOf(int gpu) const;
+
   std::vector<std::shared_ptr<Rank>> ranks_;
 };
 

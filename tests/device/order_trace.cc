@@ -57,6 +57,8 @@ class Replay {
     switch (step.what) {
       case TraceStep::What::kUse:
         return Enqueue(i);
+      case TraceStep::What::kTake:
+        return Take(i);
       case TraceStep::What::kFree:
         return Free(i);
       case TraceStep::What::kRecord: {
@@ -80,7 +82,7 @@ class Replay {
         return;
     }
   }
-  std::vector<std::string> Take() { return {conflicts_.begin(), conflicts_.end()}; }
+  std::vector<std::string> Found() const { return {conflicts_.begin(), conflicts_.end()}; }
 
  private:
   void Enqueue(size_t i) {
@@ -94,7 +96,18 @@ class Replay {
     }
   }
 
-  // The compute stream may write there from now on; another stream has to wait for it first.
+  // Memory that other streams have freed would not come from the allocator: what the stand-in has
+  // taken in its place is as if this one had used it.
+  void Take(size_t i) {
+    const TraceStep& step = trace_[i];
+    const MemoryUse& range = step.uses.front();
+    const Use use{step.stream, streams_[step.stream].At(step.stream), i};
+    ForEachSpan(range, [&](Span& span) {
+      if (span.write.stream >= 0 && span.write.stream != step.stream) span = {span.end, use, {}};
+    });
+  }
+
+  // The stream may write there from now on; another stream has to wait for it first.
   void Free(size_t i) {
     const TraceStep& step = trace_[i];
     Clock& stream = streams_[step.stream];
@@ -184,6 +197,7 @@ class Replay {
 }  // namespace
 
 std::string SiteOf(const TraceStep& step) {
+  if (step.name.empty()) return "";
   if (step.what == TraceStep::What::kStreamWait) {
     return (step.stream == 0 ? "compute stream waits for " : "stream waits before ") + step.name;
   }
@@ -195,7 +209,7 @@ std::vector<std::string> Conflicts(const Trace& trace,
                                    const std::function<bool(size_t step)>& dropped) {
   Replay replay(trace);
   for (size_t i = 0; i < trace.size(); ++i) replay.Run(i, dropped(i));
-  return replay.Take();
+  return replay.Found();
 }
 
 }  // namespace equipoise::testing

@@ -14,7 +14,8 @@ namespace equipoise::testing {
 struct TraceStep {
   enum class What {
     kUse,         // work on `stream` that uses memory
-    kFree,        // a block of memory that the compute stream may write from now on
+    kTake,        // a block of memory for `stream`: from those that it freed, or a new one
+    kFree,        // a block of memory that `stream` may write from now on
     kRecord,      // `stream` records the event
     kStreamWait,  // `stream` waits for the event
     kHostWait,    // the thread that computes waits for the events
@@ -22,7 +23,7 @@ struct TraceStep {
     kHostSync,    // the thread that computes waits for all of `stream`
   };
   What what;
-  int stream = 0;  // 0: the compute stream
+  int stream = 0;  // 0: the default one
   std::vector<int64_t> events = {};
   std::vector<MemoryUse> uses = {};
   std::string name = {};   // "aten::add_", "send to 1 in group pipeline"
@@ -40,9 +41,9 @@ std::string SiteOf(const TraceStep& step);
 //
 // Streams and threads have vector clocks. Work begins after the work before it in its stream, after
 // the events that its stream has been told to wait for, and after all that the host knew to be done
-// when it asked for it. Freeing memory is a write of the compute stream, as LibTorch's allocator
-// gives a block away again in the order of that stream; who frees it has seen the end of the events
-// that any thread of the rank has seen.
+// when it asked for it. Freeing memory is a write of the stream that took it, as LibTorch's
+// allocator gives a block away again in the order of that stream, to it alone; who frees it has
+// seen the end of the events that any thread of the rank has seen.
 std::vector<std::string> Conflicts(
     const Trace& trace,
     const std::function<bool(size_t step)>& dropped = [](size_t) { return false; });

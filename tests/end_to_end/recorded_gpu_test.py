@@ -33,6 +33,9 @@ def check_training(results, config, folder):
             ("one rank", 1, {}),
             ("recomputed, frozen", 1, dict(balance__recompute="full", model__freeze="[vision]")),
             ("two ranks that share it, a pipeline", 2, dict(parallel__pipeline=2)),
+            ("the encoder on a stream of its own", 2,
+             dict(parallel__pipeline=2, parallel__encoder="optimus",
+                  parallel__encoder_stream="true")),
             ("two ranks that share it, data and ZeRO", 2,
              dict(parallel__data=2, parallel__zero=1))):
         run = f"{folder}/{re.sub('[^a-z]', '', name)}"

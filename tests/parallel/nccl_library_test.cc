@@ -83,7 +83,7 @@ TEST_CASE("a rank alone on a GPU sums, gathers, sends to itself", "[comm][gpu]")
   void *in = from.data_ptr(), *out = to.data_ptr();
   const auto run = [&](float value, auto call) {
     from.add_(value - from[0].item<float>());
-    cuda.Check(cuda.stream_synchronize(CudaApi::kComputeStream), "cudaStreamSynchronize");
+    cuda.Check(cuda.stream_synchronize(cuda.compute_stream()), "cudaStreamSynchronize");
     api.Check(api.group_start(), "ncclGroupStart", nullptr);
     api.Check(call(), "call", comm);
     api.Check(api.group_end(), "ncclGroupEnd", comm);

@@ -134,13 +134,17 @@ class NcclStandIn::Cluster {
   int Record(void* event_handle, void* stream) {
     std::lock_guard lock(mutex_);
     const auto& event = events_.at(event_handle);
-    event->done = stream == nullptr;  // the compute stream of the CPU is never behind
-    if (stream) Push(stream, {Item::What::kRecord, 0, {}, event});
+    event->done = !IsLink(stream);  // a compute stream of the CPU is never behind
+    if (IsLink(stream)) Push(stream, {Item::What::kRecord, 0, {}, event});
     return 0;
   }
-  // The compute stream is the thread itself, which therefore waits as its stream would.
+  // A compute stream is the thread itself, which therefore waits as its stream would.
   int WaitEvent(int rank, void* stream, void* event) {
-    while (stream == CudaApi::kComputeStream) {
+    const auto is_link = [&] {
+      std::lock_guard lock(mutex_);
+      return IsLink(stream);
+    };
+    while (!is_link()) {
       const int state = Query(rank, event);
       if (state != CudaApi::kNotReady) return state;
       std::this_thread::yield();
@@ -211,6 +215,10 @@ class NcclStandIn::Cluster {
   }
 
  private:
+  bool IsLink(const void* stream) const {
+    return std::any_of(streams_.begin(), streams_.end(),
+                       [&](const auto& each) { return each.get() == stream; });
+  }
   int Fault(int rank, const std::string& text) {
     errors_[rank] = text;
     refused_ += text + "\n";

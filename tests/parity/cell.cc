@@ -188,7 +188,7 @@ Cell InOneProcess(Cell cell) {
   cell.encoder_ranks = cell.encoder_chunks = 1;
   cell.encoder_tensor = cell.zero = cell.zero_ranks = 0;
   cell.offloaded = ShardedState::kNone;
-  cell.sequence = cell.prefetch = false;
+  cell.sequence = cell.prefetch = cell.encoder_stream = false;
   cell.schedule = "gpipe";
   cell.chunks = 0;
   cell.stage_begins.clear();
@@ -343,6 +343,7 @@ CellResult RunRankOf(const Cell& cell, const Shared& shared, const CellFolders& 
   options.part.device = device;
   options.part.freeze = cell.freeze;
   options.part.fp8 = cell.fp8;
+  options.part.encoder_stream = cell.encoder_stream;
   options.bucket_bytes = 4096;
   options.costs = [&shared](const std::vector<LayerLoad>& loads) {
     const Cluster cluster = MakeCluster({});
@@ -431,6 +432,7 @@ std::string ToString(const Cell& cell) {
     text += fmt::format(" offloaded {}", ZeroStage(cell.offloaded));
   if (cell.turning) text += " turning";
   if (cell.prefetch) text += " prefetch";
+  if (cell.encoder_stream) text += " stream";
   return text;
 }
 

@@ -40,7 +40,8 @@ struct Cell {
   // Each step begins with the micro-batch after that with which the one before began, so that none
   // is encoded where the step before has its features.
   bool turning = false;
-  bool prefetch = false;  // a frozen encoder in the bubbles runs a step ahead
+  bool prefetch = false;        // a frozen encoder in the bubbles runs a step ahead
+  bool encoder_stream = false;  // on GPUs, its passes have a stream of their own
   // First weights moved by about a rounding of fp32: how far such a run is from one without is how
   // far rounding alone takes it.
   bool nudged = false;

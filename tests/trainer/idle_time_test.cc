@@ -156,6 +156,18 @@ TEST_CASE("every schedule's idle time adds up", "[doctor][cpu]") {
   CheckAddsUp(AttributeIdle(Simulated("interleaved", 3, 7, costs, 2), MeshOfRanks(1, 3)));
 }
 
+TEST_CASE("an encoder on a stream of its own fills what other passes leave", "[doctor][cpu]") {
+  const Timeline spans = {
+      {0, "compute", "1F0", 2, 4},          {0, "compute", "1B0", 6, 9},
+      {0, "compute, encoder", "0V0", 0, 1}, {0, "compute, encoder", "0V1", 1, 3},
+      {0, "compute, encoder", "0U0", 3, 7}, {0, "compute", "OPT", 9, 10}};
+  const IdleTable table = AttributeIdle(Step(10, spans), MeshOfRanks(1, 1));
+  CheckAddsUp(table);
+  CHECK(table.ranks[0].compute_s == Approx(9));
+  CHECK(table.ranks[0].update_s == Approx(1));
+  CHECK(table.ranks[0].idle() == Approx(0).margin(1e-9));
+}
+
 TEST_CASE("steps are told by their spans; the mean is over them", "[doctor][cpu]") {
   Timeline spans;
   for (int step = 0; step < 3; ++step) {

@@ -37,6 +37,10 @@ bool IsReduction(const Span& span) {
 
 bool IsUpdate(const std::string& name) { return name == "OPT"; }
 
+bool IsPass(const Span& span) {
+  return (span.lane == "compute" || span.lane == kEncoderLane) && !IsUpdate(span.name);
+}
+
 }  // namespace
 
 StepWalk::StepWalk(const TracedStep& step, const Mesh& mesh)
@@ -77,10 +81,12 @@ void StepWalk::ReadPieces(const Timeline& spans) {
     }
     add(span.end_s);
   }
+  for (Rank& mine : ranks_) SortPieces(mine);
+  for (const Span& span : spans) {
+    if (span.lane == kEncoderLane) AddBeside(span);
+  }
   for (size_t rank = 0; rank < ranks_.size(); ++rank) {
     Rank& mine = ranks_[rank];
-    std::sort(mine.pieces.begin(), mine.pieces.end(),
-              [](const Piece& a, const Piece& b) { return a.at.start_s < b.at.start_s; });
     mine.last_pass_s = step_.start_s;
     for (const Piece& piece : mine.pieces) {
       if (piece.doing == Doing::kUpdate) continue;
@@ -93,6 +99,29 @@ void StepWalk::ReadPieces(const Timeline& spans) {
   }
 }
 
+void StepWalk::SortPieces(Rank& rank) {
+  std::sort(rank.pieces.begin(), rank.pieces.end(),
+            [](const Piece& a, const Piece& b) { return a.at.start_s < b.at.start_s; });
+}
+
+// What no other piece covers of a pass on another stream.
+void StepWalk::AddBeside(const Span& span) {
+  Rank& rank = ranks_[static_cast<size_t>(span.rank)];
+  double from = span.start_s;
+  std::vector<Piece> uncovered;
+  const auto add = [&](double until) {
+    if (until > from) uncovered.push_back({{from, until}, Doing::kPass, span.name});
+  };
+  for (const Piece& piece : rank.pieces) {
+    if (piece.at.start_s >= span.end_s) break;
+    add(piece.at.start_s);
+    from = std::max(from, piece.at.end_s);
+  }
+  add(span.end_s);
+  rank.pieces.insert(rank.pieces.end(), uncovered.begin(), uncovered.end());
+  SortPieces(rank);
+}
+
 void StepWalk::ReadArrivals(const Timeline& spans) {
   std::vector<std::map<int, int>> rank_of_stage(ranks_.size());  // by the first rank of a pipeline
   const auto first_of = [&](int rank) {
@@ -100,7 +129,7 @@ void StepWalk::ReadArrivals(const Timeline& spans) {
   };
   std::map<std::pair<int, std::string>, double> sent;
   for (const Span& span : spans) {
-    if (span.lane == "compute" && !IsUpdate(span.name)) {
+    if (IsPass(span)) {
       rank_of_stage[first_of(span.rank)][ParseOp(span.name).stage] = span.rank;
     } else if (span.lane == "communication" && span.name.find('>') != std::string::npos) {
       sent[{span.rank, span.name}] = span.start_s;

@@ -41,6 +41,8 @@ class StepWalk {
     double last_sum_s = 0;      // of the last reduction of gradients
   };
 
+  static void SortPieces(Rank& rank);
+  void AddBeside(const Span& span);
   void ReadPieces(const Timeline& spans);
   void ReadArrivals(const Timeline& spans);
   const Arrival* LateArrival(int rank, const Interval& gap) const;

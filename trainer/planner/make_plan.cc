@@ -176,6 +176,14 @@ EncoderPins EncoderPinsOf(const RunConfig& config, const ModelConfig& model) {
         "encoder sum theirs on the GPUs; use train.offload: [optimizer], or encoder: inline",
         parallel.encoder));
   }
+  if (parallel.encoder_stream && pins.placement && !FillsBubbles(*pins.placement)) {
+    throw ConfigError(
+        fmt::format("parallel.encoder_stream: an encoder that is {} is not in the bubbles; set "
+                    "parallel.encoder "
+                    "to three_phase, dep, optimus_coarse, optimus or auto, or leave "
+                    "parallel.encoder_stream out",
+                    parallel.encoder));
+  }
   if (!pins.placement && !model.has_vision) pins.placement = EncoderPlacement::kInline;
   if (pins.placement == EncoderPlacement::kInline) {
     if (!parallel.encoder_ranks && !parallel.encoder_chunks && !parallel.encoder_tensor)

@@ -43,6 +43,7 @@ ParallelModel::ParallelModel(const ModelConfig& config, const Plan& plan, const 
   Communicator& shards = groups_.shards();
   Communicator& pipeline = groups_.along(Axis::kPipeline);
   ModelPart::Options part = options.part;
+  part.encoder_stream = part.encoder_stream && FillsBubbles(plan.encoder);
   part.sharding = {plan.sharded, shards.size(), shards.rank(), plan.offloaded};
   if (plan.tensor() > 1)
     part.tensor = {&groups_.along(Axis::kTensor), groups_.at.tensor, plan.tensor(), plan.sequence};
@@ -78,7 +79,8 @@ ParallelModel::ParallelModel(const ModelConfig& config, const Plan& plan, const 
     reducer_ =
         std::make_unique<GradientReducer>(part_->parameters(), groups_.same_weights(), reduce);
   }
-  executor_ = std::make_unique<Executor>(*part_, pipeline, recorder_, part.device, lane);
+  executor_ = std::make_unique<Executor>(*part_, pipeline, recorder_, part.device, lane,
+                                         part.encoder_stream);
   pipeline.Connect(Neighbours(part_->plan().graph()));
   tied_ = part_->tied_copies();
   tied_group_ = pipeline.Split(tied_.empty() ? 1 : 0, groups_.at.pipeline, "tied");

@@ -141,6 +141,7 @@ ParallelModel::Options ModelOptionsOf(const RunConfig& config, const RunSetup& s
   options.part.device = setup.device;
   options.part.freeze = config.model.freeze;
   options.part.fp8 = config.train.fp8;
+  options.part.encoder_stream = config.parallel.encoder_stream;
   options.bucket_bytes = config.parallel.bucket_bytes;
   return options;
 }

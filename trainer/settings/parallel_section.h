@@ -19,7 +19,7 @@ struct ParallelSection {
   std::optional<std::string> schedule;
   std::vector<int64_t> stage_layers;
   std::optional<int64_t> zero, zero_ranks;
-  bool prefetch = false;
+  bool prefetch = false, encoder_stream = false;
   std::optional<bool> sequence;
   std::optional<int64_t> context;
   int64_t bucket_bytes = 4 << 20;
@@ -64,6 +64,10 @@ struct ParallelSection {
         "a frozen encoder in the bubbles runs a step ahead: each step encodes the pictures of the "
         "next one too, in any bubble, and their features are kept, one step's at most; with "
         "`encoder: auto` where that is faster than an encoder that is inline");
+    visit(
+        "encoder_stream", encoder_stream,
+        "on GPUs, an encoder in the bubbles computes on a CUDA stream of its own, beside what the "
+        "language model's tensor ranks sum; worth most with `encoder_tensor: 1`");
     visit("schedule", schedule,
           "order of the pipeline's passes: naive, gpipe, 1f1b, zb_h1, interleaved, zb_v, or a file "
           "that "
