@@ -200,7 +200,7 @@ class Machine:
         folder = self.scratch / name.split("+")[0]
         command = (self.mpirun(ranks) if ranks > 1 else []) + [
             self.program("equipoise"), "train", f"configs/{config}.yaml"]
-        settings = {"run__dir": folder, "train__device": self.device,
+        settings = {"run__dir": folder, "run__probe": "true", "train__device": self.device,
                     "data__cache": self.scratch / "cache", **settings}
         for key, value in settings.items():
             command += ["--set", f"{key.replace('__', '.')}={value}"]

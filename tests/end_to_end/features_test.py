@@ -285,7 +285,8 @@ def probe(bench):
     """The pass before the first step shows memory and changes nothing."""
     check = bench.results.check
     for ranks, settings in ((1, {}), (2, {"parallel__pipeline": 2}), (2, {"parallel__data": 2})):
-        with_probe, done = bench.run(f"probe, {ranks} ranks {settings}", ranks, **settings)
+        with_probe, done = bench.run(f"probe, {ranks} ranks {settings}", ranks, run__probe="true",
+                                     **settings)
         lines = [x for x in done.stderr.splitlines() if "probe: " in x]
         check(f"{ranks} ranks {settings}: what is run is told before, measured and forecast after",
               len(lines) == 2 and re.search(r"micro-batch, \d tiles and \d+ tokens$", lines[0]) and
@@ -295,6 +296,14 @@ def probe(bench):
         check(f"{ranks} ranks {settings}: run.probe false runs none", "probe: " not in done.stderr)
         check(f"{ranks} ranks {settings}: bit-equal losses with and without",
               tiny_case.losses(without) == tiny_case.losses(with_probe))
+    _, done = bench.run("auto", cluster__memory_gb=1)
+    left_out = re.search(r"probe: left out, as .* to take ([\d.]+) MiB of 1024.0", done.stderr)
+    check("run.probe auto: none where the forecast is far below the memory", left_out,
+          done.stderr[-600:])
+    enough = 1.9 * float(left_out[1]) / 1024 if left_out else 1
+    _, done = bench.run("auto, tight", cluster__memory_gb=round(enough, 4))
+    check("run.probe auto: one where it is near", "probe: running a step of" in done.stderr,
+          done.stderr[-600:])
 
 
 def probe_forecast(bench, folder):
@@ -316,7 +325,7 @@ def probe_forecast(bench, folder):
             ("bf16", 1, {}), ("bf16", 2, {"parallel__data": 2})):
         name = f"probe's forecast, {precision}, {ranks} ranks {more}"
         _, done = bench.run(name, ranks, train__steps=1, train__precision=precision,
-                            model__hf=f"{folder}/wide", data__max_tokens=400,
+                            run__probe="true", model__hf=f"{folder}/wide", data__max_tokens=400,
                             train__global_batch=2, **more)
         found = re.search(r"takes ([\d.]+) MiB .* forecast ([\d.]+) MiB", done.stderr)
         measured, forecast = map(float, found.groups()) if found else (1.0, 0.0)

@@ -47,6 +47,7 @@ struct WorstPack {
   Pack pack;
   std::vector<LayerLoad> loads;  // of that step
   int64_t expected = 0;          // forecast bytes of this rank
+  int64_t highest = 0;           // of the fullest
 };
 
 WorstPack FindWorst(std::vector<Pack> packs, const Replica& replica) {
@@ -69,7 +70,7 @@ WorstPack FindWorst(std::vector<Pack> packs, const Replica& replica) {
     const int64_t highest = *std::max_element(bytes.begin(), bytes.end());
     if (highest <= most) continue;
     most = highest;
-    worst = {std::move(pack), loads, bytes[static_cast<size_t>(replica.pipeline_rank())]};
+    worst = {std::move(pack), loads, bytes[static_cast<size_t>(replica.pipeline_rank())], most};
   }
   return worst;
 }
@@ -99,8 +100,20 @@ void LogProbe(Communicator& world, int64_t measured, int64_t expected) {
 }  // namespace
 
 void ProbeMemory(RunContext& context, const RunData& data, Replica& replica) {
+  const MemoryProbe when = context.config.run.probe;
+  if (when == MemoryProbe::kNever) return;
   const auto probing = context.activity.During("probing memory");
   const WorstPack worst = FindWorst(LargestPacks(data.MakePacker(replica.plan().data())), replica);
+  // No forecast has been so far off (docs/cost_model.md). The memory of machines may differ.
+  const int64_t memory = replica.forecast().memory_bytes();
+  const bool close = AnyRank(context.world(), 2 * worst.highest > memory);
+  if (when == MemoryProbe::kAuto && !close) {
+    spdlog::info(
+        "probe: left out, as the worst micro-batch is forecast to take {:.1f} MiB of {:.1f}, less "
+        "than half (run.probe: true runs it)",
+        MiB(worst.highest), MiB(memory));
+    return;
+  }
   spdlog::info("probe: running a step of the epoch's worst micro-batch, {} tiles and {} tokens",
                ImageSpecOf(data.model_config()).TilesOf(worst.pack.pictures.patches),
                worst.pack.tokens);

@@ -46,6 +46,7 @@ class StepForecast {
   // The model's FLOPs for these micro-batches as a share of what all ranks could do in that time at
   // their peak; nothing where that is not known.
   std::optional<double> Mfu(const std::vector<LayerLoad>& all, double seconds) const;
+  int64_t memory_bytes() const { return costs_.cluster().memory_bytes; }  // of a rank
   // The most that a pipeline rank needs in that step.
   MemoryForecast Memory(const Schedule& schedule, const std::vector<LayerLoad>& loads,
                         int pipeline_rank) const;

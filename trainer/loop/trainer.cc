@@ -58,7 +58,7 @@ Trainer::Trainer(const TrainOptions& options, MpiEnvironment& mpi)
       kernels_(context_, *folder_, first_step_),
       steps_(context_, inputs_.data, replica_),
       watch_(context_, planned_.plan, replica_.forecast()) {
-  if (context_.config.run.probe && first_step_ == 0) ProbeMemory(context_, inputs_.data, replica_);
+  if (first_step_ == 0) ProbeMemory(context_, inputs_.data, replica_);
   if (context_.rank() == 0) inputs_.data.LogBalance(planned_.plan.data(), state_.position.epoch);
   steps_.Start(state_.position);
 }

@@ -65,7 +65,8 @@ void RequireRuns(const RunConfig& config, const PlanRequest& request, const Plan
   };
   const auto count = static_cast<size_t>(Accumulation(config, plan));
   const Workload& workload = request.workload;
-  if (config.run.probe) require(std::vector<LayerLoad>(count, workload.worst));
+  if (config.run.probe != MemoryProbe::kNever)
+    require(std::vector<LayerLoad>(count, workload.worst));
   const std::vector<int> assigned = DealtPacks(workload, 0, plan.data());
   for (int rank = 0; rank < plan.data(); ++rank) {
     std::vector<LayerLoad> loads;
