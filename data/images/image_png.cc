@@ -8,6 +8,8 @@
 
 #include "data/images/image_codec.h"
 #include "data/images/image_colours.h"
+#include "data/images/image_png_plain.h"
+#include "data/images/image_png_rows.h"
 
 namespace equipoise {
 namespace {
@@ -51,13 +53,14 @@ void ReadBytes(png_structp library, png_bytep out, size_t count) {
   reader->left -= count;
 }
 
-// Bytes of a file after its last IDAT chunk.
+// Bytes of a file after its last IDAT chunk before the end of the picture.
 size_t LeftAfterData(std::string_view bytes) {
   size_t left = bytes.size();
   for (size_t at = 8; at + 12 <= bytes.size();) {
     const auto byte = [&](size_t i) { return static_cast<uint8_t>(bytes[at + i]); };
     const size_t length =
         size_t{byte(0)} << 24 | size_t{byte(1)} << 16 | size_t{byte(2)} << 8 | size_t{byte(3)};
+    if (bytes.substr(at + 4, 4) == "IEND") break;
     const bool is_data = bytes.substr(at + 4, 4) == "IDAT";
     if (length > bytes.size() - at - 12) return is_data ? 0 : left;
     at += 12 + length;
@@ -120,43 +123,10 @@ Palette ReadPalette(const PngReader& reader) {
   return palette;
 }
 
-// Conversion of one row of samples to RGB.
-struct RowConverter {
-  int colour_type, depth;
-  int64_t width;
-  Palette palette;
-
-  void operator()(const uint8_t* from, uint8_t* rgb) const {
-    if (colour_type == PNG_COLOR_TYPE_GRAY && depth == 16) return ConvertGrey16(from, rgb);
-    if (colour_type == PNG_COLOR_TYPE_RGB) {
-      std::memcpy(rgb, from, static_cast<size_t>(3 * width));
-    } else if (colour_type == PNG_COLOR_TYPE_RGB_ALPHA) {
-      DropAlpha(from, rgb);
-    } else {
-      const int step = colour_type == PNG_COLOR_TYPE_GRAY_ALPHA ? 2 : 1;
-      for (int64_t x = 0; x < width; ++x, from += step, rgb += 3)
-        std::memcpy(rgb, palette[*from].data(), 3);
-    }
-  }
-
- private:
-  // Copies four bytes of each pixel but the last, which is quicker: the next pixel takes the
-  // fourth.
-  void DropAlpha(const uint8_t* from, uint8_t* rgb) const {
-    for (int64_t x = 0; x + 1 < width; ++x, from += 4, rgb += 3) std::memcpy(rgb, from, 4);
-    std::memcpy(rgb, from, 3);
-  }
-  // Pillow clips these, while all other pictures of 16 bits give their high byte.
-  void ConvertGrey16(const uint8_t* from, uint8_t* rgb) const {
-    for (int64_t x = 0; x < width; ++x)
-      std::memset(rgb + 3 * x, from[2 * x] != 0 ? 255 : from[2 * x + 1], 3);
-  }
-};
-
 bool ReadPixels(PngReader* reader, uint8_t* rgb) {
   const bool has_palette = reader->colour_type == PNG_COLOR_TYPE_PALETTE;
-  const RowConverter convert{reader->colour_type, reader->depth, reader->size.width,
-                             has_palette ? ReadPalette(*reader) : GreyPalette(reader->depth)};
+  const PngRowConverter convert{reader->colour_type, reader->depth, reader->size.width,
+                                has_palette ? ReadPalette(*reader) : GreyPalette(reader->depth)};
   const size_t row_bytes = png_get_rowbytes(reader->library, reader->info);
   const bool interlaced = reader->passes > 1;  // every pass then adds to the rows of those before
   if (interlaced && row_bytes > kMostRowBytes / static_cast<size_t>(reader->size.height)) {
@@ -175,6 +145,7 @@ bool ReadPixels(PngReader* reader, uint8_t* rgb) {
 }  // namespace
 
 void DecodePng(std::string_view bytes, ImageSize size, uint8_t* rgb) {
+  if (DecodePlainPng(bytes, size, rgb)) return;
   PngReader reader{};
   reader.next = reinterpret_cast<const uint8_t*>(bytes.data());
   reader.left = bytes.size();

@@ -9,15 +9,7 @@
 #include <vector>
 
 #include "data/images/image_codec.h"
-
-// The inner loops are integer arithmetic, equal on every instruction set; the widest one is chosen
-// when the program starts.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
-    !defined(__SANITIZE_ADDRESS__)
-#define EQUIPOISE_VECTOR __attribute__((optimize("O3"), target_clones("avx2", "default")))
-#else
-#define EQUIPOISE_VECTOR
-#endif
+#include "data/images/image_vector.h"
 
 // Separable bicubic resampling as Pillow's: each output position along an axis is a weighted sum of
 // inputs around its centre (a tap). Weights are computed in double precision, rounded to fixed

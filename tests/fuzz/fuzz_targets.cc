@@ -27,6 +27,7 @@
 #include "models/weights/safetensors_file.h"
 #include "parallel/schedule/schedule_text.h"
 #include "tests/data/image_samples.h"
+#include "tests/data/png_rows.h"
 #include "tests/data/tiny_tokenizer.h"
 #include "trainer/checkpoint/checkpoint_index.h"
 #include "trainer/checkpoint/checkpoint_integrity.h"
@@ -49,6 +50,17 @@ void RunImage(std::string_view bytes) {
     ResizeBicubicRgb(rgb.data(), header.size, resized.data(), smaller);
   } catch (const ImageError&) {
   }
+}
+
+// A PNG with right checksums, of any rows: colour type, width, then the rows.
+void RunPngRows(std::string_view bytes) {
+  if (bytes.size() < 2) return;
+  const auto byte = [&](size_t i) { return static_cast<uint8_t>(bytes[i]); };
+  const int type = kPngColourTypes[byte(0) % std::size(kPngColourTypes)];
+  const int64_t width = byte(1) + 1;
+  const auto row_bytes = static_cast<size_t>(1 + width * PngChannels(type));
+  const size_t height = (bytes.size() - 2) / row_bytes;
+  if (height > 0) RunImage(MakePngOfRows(type, width, bytes.substr(2, height * row_bytes)));
 }
 
 void RunJson(std::string_view bytes) {
@@ -292,6 +304,10 @@ std::vector<FuzzTarget> MakeTargets() {
        {MakePng({20, 10}), MakeJpeg({16, 16}), MakeJpeg({24, 8}, {1, true, 0}),
         MakeJpeg({9, 9}, {4, false, 40})},
        {"IDAT", "IEND", "PLTE", "tRNS", "\xff\xd8", "\xff\xda", "\xff\xc4", "\xff\xdd"}},
+      {"png_rows",
+       RunPngRows,
+       {{"\1\1\0abcdef\1abcdef\2abcdef\3abcdef\4abcdef", 37}, {"\2\3\4abcd\3abcd", 12}},
+       {{"\4\4\4\4", 4}, "\xff\xff\xff", {"\0\0\0", 3}}},
       {"webp",
        RunImage,
        {MakeWebp({20, 10}, true), MakeWebp({33, 17}, false)},
