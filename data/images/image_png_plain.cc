@@ -89,7 +89,8 @@ bool ReadHeader(const Chunk& chunk, ImageSize size, PlainPng* png) {
   png->colour_type = static_cast<uint8_t>(chunk.data[9]);
   png->channels = ChannelsOf(png->colour_type);
   // Depth, then compression, filter and interlacing.
-  return png->channels > 0 && chunk.data[8] == 8 && chunk.data.substr(10) == std::string_view("\0\0\0", 3);
+  return png->channels > 0 && chunk.data[8] == 8 &&
+         chunk.data.substr(10) == std::string_view("\0\0\0", 3);
 }
 
 bool IsPalette(std::string_view data) {
@@ -178,8 +179,8 @@ EQUIPOISE_INLINE Lanes Load(const uint8_t* from) {
 template <size_t kCount>
 EQUIPOISE_INLINE void Store(Lanes lanes, uint8_t* to) {
   const auto bytes = reinterpret_cast<Bytes>(lanes);
-  const auto words = reinterpret_cast<Words>(__builtin_shufflevector(
-      bytes, bytes, 0, 2, 4, 6, 8, 10, 12, 14, 0, 2, 4, 6, 8, 10, 12, 14));
+  const auto words = reinterpret_cast<Words>(
+      __builtin_shufflevector(bytes, bytes, 0, 2, 4, 6, 8, 10, 12, 14, 0, 2, 4, 6, 8, 10, 12, 14));
   const uint32_t word = words[0];
   std::memcpy(to, &word, kCount);
 }
@@ -203,10 +204,10 @@ struct Average {
   }
 };
 
-// Adds that of the three pixels which is nearest to left + above - corner, the first of equally near
-// ones. That is the larger of left and above where left + above + the smaller one >= 3 * corner,
-// else the smaller one where left + above + the larger one <= 3 * corner, else the corner. Both
-// conditions are solved for left: only few operations then wait for the pixel before.
+// Adds that of the three pixels which is nearest to left + above - corner, the first of equally
+// near ones. That is the larger of left and above where left + above + the smaller one >= 3 *
+// corner, else the smaller one where left + above + the larger one <= 3 * corner, else the corner.
+// Both conditions are solved for left: only few operations then wait for the pixel before.
 struct Paeth {
   EQUIPOISE_INLINE Lanes operator()(Lanes held, Lanes left, Lanes above, Lanes corner) const {
     const Lanes sum = 3 * corner - above, rest = sum - above;
@@ -300,7 +301,8 @@ bool DecodePlainPng(std::string_view bytes, ImageSize size, uint8_t* rgb) {
   const auto height = static_cast<size_t>(size.height);
   if (row_bytes > kMostRowBytes / height) return false;
   std::string joined;
-  const std::unique_ptr<uint8_t[]> raw(std::make_unique_for_overwrite<uint8_t[]>(row_bytes * height));
+  const std::unique_ptr<uint8_t[]> raw(
+      std::make_unique_for_overwrite<uint8_t[]>(row_bytes * height));
   if (!Inflate(Join(png->data, &joined), raw.get(), row_bytes * height)) return false;
   return WriteRgb(*png, size, raw.get(), rgb);
 }

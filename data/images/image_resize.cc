@@ -1,11 +1,7 @@
-#ifdef __SSE2__
-#include <emmintrin.h>
-#endif
-
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <iterator>
+#include <cstring>
 #include <vector>
 
 #include "data/images/image_codec.h"
@@ -45,7 +41,7 @@ struct Taps {
 };
 
 int32_t FixedPoint(double weight) {
-  return static_cast<int32_t>(std::trunc(weight * (1 << kPrecision) + (weight < 0 ? -0.5 : 0.5)));
+  return static_cast<int32_t>(weight * (1 << kPrecision) + (weight < 0 ? -0.5 : 0.5));
 }
 
 // The taps of an axis. The kernel is widened by the factor of reduction (antialiasing), and its
@@ -62,12 +58,14 @@ Taps MakeTaps(int64_t from, int64_t to) {
   const double support = kSupport * widening;
   const double narrowing = 1.0 / widening;
   Taps result;
+  result.taps.reserve(static_cast<size_t>(to));
+  result.weights.reserve(static_cast<size_t>(static_cast<double>(to) * (2 * support + 1)));
   std::vector<double> weights;
   for (int64_t i = 0; i < to; ++i) {
     const double centre = (static_cast<double>(i) + 0.5) * scale;
     // Cut off, not rounded, as Pillow's casts do.
-    const auto begins = static_cast<int64_t>(std::trunc(centre - support + 0.5));
-    const auto ends = static_cast<int64_t>(std::trunc(centre + support + 0.5));
+    const auto begins = static_cast<int64_t>(centre - support + 0.5);
+    const auto ends = static_cast<int64_t>(centre + support + 0.5);
     const int64_t first = std::max<int64_t>(begins, 0), end = std::min(ends, from);
     weights.clear();
     double sum = 0;
@@ -104,70 +102,72 @@ constexpr int32_t kHalf = 1 << (kPrecision - 1);
 constexpr int64_t kRows = 16;
 constexpr int64_t kLanes = kRows * kChannels;
 
-// Transposes a square of kRows x kRows bytes: row i is at from[i], and becomes byte i of every row
-// of the result, which are at to[0], to[1] and so on.
-void Transpose(const std::array<const uint8_t*, kRows>& from,
-               const std::array<uint8_t*, kRows>& to) {
-#ifdef __SSE2__
-  // Row i interleaved with row i + 8, for each i, turns the places of all bytes, as numbers of
-  // eight bits, by one bit: four times exchange row and column.
-  __m128i rows[kRows], next[kRows];
-  for (size_t i = 0; i < kRows; ++i)
-    rows[i] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from[i]));
-  for (int turn = 0; turn < 4; ++turn) {
-    for (size_t i = 0; i < kRows / 2; ++i) {
-      next[2 * i] = _mm_unpacklo_epi8(rows[i], rows[i + kRows / 2]);
-      next[2 * i + 1] = _mm_unpackhi_epi8(rows[i], rows[i + kRows / 2]);
-    }
-    std::copy(std::begin(next), std::end(next), std::begin(rows));
+using Bytes = uint8_t __attribute__((vector_size(kRows)));
+
+// Interleaves row i with row i + 8, for each i. That turns the places of all bytes, as numbers of
+// eight bits, by one bit: four times exchange row and column.
+[[gnu::always_inline]] inline void InterleaveHalves(const Bytes* from, Bytes* to) {
+  for (int64_t i = 0; i < kRows / 2; ++i) {
+    const Bytes a = from[i], b = from[i + kRows / 2];
+    to[2 * i] =
+        __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    to[2 * i + 1] =
+        __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
   }
-  for (size_t i = 0; i < kRows; ++i) _mm_storeu_si128(reinterpret_cast<__m128i*>(to[i]), rows[i]);
-#else
-  for (size_t i = 0; i < kRows; ++i) {
-    for (size_t j = 0; j < kRows; ++j) to[j][i] = from[i][j];
-  }
-#endif
+}
+
+// Transposes a square of kRows x kRows bytes.
+[[gnu::always_inline]] inline void Transpose(Bytes* rows) {
+  Bytes next[kRows];
+  InterleaveHalves(rows, next);
+  InterleaveHalves(next, rows);
+  InterleaveHalves(rows, next);
+  InterleaveHalves(next, rows);
 }
 
 // Rearranges `count` (at most kRows) rows, `stride` bytes apart, as [x][channel][row]; the lanes of
 // missing rows repeat the last one.
+EQUIPOISE_VECTOR
 void Interleave(const uint8_t* rows, int64_t stride, int64_t count, int64_t width, uint8_t* lanes) {
   const int64_t row_bytes = width * kChannels;
   std::array<const uint8_t*, kRows> from;
-  std::array<uint8_t*, kRows> to;
+  for (int64_t i = 0; i < kRows; ++i)
+    from[static_cast<size_t>(i)] = rows + std::min(i, count - 1) * stride;
   int64_t begin = 0;
   for (; begin + kRows <= row_bytes; begin += kRows) {
-    for (int64_t i = 0; i < kRows; ++i) {
-      from[static_cast<size_t>(i)] = rows + std::min(i, count - 1) * stride + begin;
-      to[static_cast<size_t>(i)] = lanes + (begin + i) * kRows;
-    }
-    Transpose(from, to);
+    Bytes square[kRows];
+    for (size_t i = 0; i < kRows; ++i) std::memcpy(&square[i], from[i] + begin, kRows);
+    Transpose(square);
+    std::memcpy(lanes + begin * kRows, square, sizeof square);
   }
-  for (int64_t row = 0; row < kRows; ++row) {
-    const uint8_t* rest = rows + std::min(row, count - 1) * stride;
-    for (int64_t i = begin; i < row_bytes; ++i) lanes[i * kRows + row] = rest[i];
+  for (size_t row = 0; row < kRows; ++row) {
+    for (int64_t i = begin; i < row_bytes; ++i)
+      lanes[i * kRows + static_cast<int64_t>(row)] = from[row][i];
   }
 }
 
 // The order of a row's bytes: of its pixels, or of three planes.
 enum class RowOrder { kPixels, kPlanes };
 
-// Writes `count` rows, each of `length` lanes that are `step` bytes apart, `row_bytes` apart.
-void Deinterleave(const uint8_t* lanes, int64_t step, int64_t length, int64_t count, uint8_t* rows,
-                  int64_t row_bytes) {
-  std::array<const uint8_t*, kRows> from;
-  std::array<uint8_t*, kRows> to;
-  std::array<uint8_t, kRows> missing;  // what becomes of lanes without a row
+// Where rows go: `count` (at most kRows) of them, `row_bytes` apart.
+struct RowPlace {
+  uint8_t* rows;
+  int64_t count, row_bytes;
+};
+
+// Writes rows of `length` lanes that are `step` bytes apart.
+EQUIPOISE_VECTOR
+void Deinterleave(const uint8_t* lanes, int64_t step, int64_t length, const RowPlace& place) {
   int64_t begin = 0;
   for (; begin + kRows <= length; begin += kRows) {
-    for (int64_t i = 0; i < kRows; ++i) {
-      from[static_cast<size_t>(i)] = lanes + (begin + i) * step;
-      to[static_cast<size_t>(i)] = i < count ? rows + i * row_bytes + begin : missing.data();
-    }
-    Transpose(from, to);
+    Bytes square[kRows];
+    for (int64_t i = 0; i < kRows; ++i) std::memcpy(&square[i], lanes + (begin + i) * step, kRows);
+    Transpose(square);
+    for (int64_t row = 0; row < place.count; ++row)
+      std::memcpy(place.rows + row * place.row_bytes + begin, &square[row], kRows);
   }
-  for (int64_t row = 0; row < count; ++row) {
-    uint8_t* rest = rows + row * row_bytes;
+  for (int64_t row = 0; row < place.count; ++row) {
+    uint8_t* rest = place.rows + row * place.row_bytes;
     for (int64_t i = begin; i < length; ++i) rest[i] = lanes[i * step + row];
   }
 }
@@ -176,25 +176,36 @@ void Deinterleave(const uint8_t* lanes, int64_t width, int64_t count, RowOrder o
                   uint8_t* rows) {
   const int64_t row_bytes = width * kChannels;
   if (order == RowOrder::kPixels)
-    return Deinterleave(lanes, kRows, row_bytes, count, rows, row_bytes);
+    return Deinterleave(lanes, kRows, row_bytes, {rows, count, row_bytes});
   for (int64_t channel = 0; channel < kChannels; ++channel) {
-    Deinterleave(lanes + channel * kRows, kLanes, width, count, rows + channel * width, row_bytes);
+    Deinterleave(lanes + channel * kRows, kLanes, width,
+                 {rows + channel * width, count, row_bytes});
   }
 }
 
-// `from` begins with column `first` of the picture of the taps.
+// Sums that are computed side by side stay in registers. The loops are this long, which fills
+// vectors of every width, although only kLanes are of one pixel: others are overwritten, or lie in
+// kPadding bytes after the last pixel.
+constexpr int64_t kBlock = 64, kPadding = kBlock - kLanes;
+
+// The weighted sum of a block of `count` bytes that are `step` apart.
+[[gnu::always_inline]] inline void SumBlock(const uint8_t* from, int64_t step,
+                                            const int32_t* weights, int64_t count, uint8_t* to) {
+  int32_t sums[kBlock];
+  for (int64_t i = 0; i < kBlock; ++i) sums[i] = kHalf;
+  for (int64_t k = 0; k < count; ++k, from += step) {
+    const int32_t weight = weights[k];
+    for (int64_t i = 0; i < kBlock; ++i) sums[i] += from[i] * weight;
+  }
+  for (int64_t i = 0; i < kBlock; ++i) to[i] = Clip(sums[i]);
+}
+
+// `from` begins with column `first` of the picture of the taps. Both end with kPadding.
 EQUIPOISE_VECTOR
 void ResizeLanes(const uint8_t* from, int64_t first, const Taps& taps, uint8_t* to) {
   for (const Tap& tap : taps.taps) {
-    int32_t sums[kLanes];
-    for (int64_t lane = 0; lane < kLanes; ++lane) sums[lane] = kHalf;
-    const uint8_t* pixel = from + (tap.first - first) * kLanes;
-    const int32_t* weights = taps.weights.data() + tap.weight;
-    for (int64_t k = 0; k < tap.count; ++k, pixel += kLanes) {
-      const int32_t weight = weights[k];
-      for (int64_t lane = 0; lane < kLanes; ++lane) sums[lane] += pixel[lane] * weight;
-    }
-    for (int64_t lane = 0; lane < kLanes; ++lane) to[lane] = Clip(sums[lane]);
+    SumBlock(from + (tap.first - first) * kLanes, kLanes, taps.weights.data() + tap.weight,
+             tap.count, to);
     to += kLanes;
   }
 }
@@ -203,17 +214,13 @@ void ResizeLanes(const uint8_t* from, int64_t first, const Taps& taps, uint8_t* 
 EQUIPOISE_VECTOR
 void MixRows(const uint8_t* from, int64_t row_bytes, const Tap& tap, const int32_t* weights,
              uint8_t* to) {
-  constexpr int64_t kBlock = 64;  // sums stay in registers
   int64_t start = 0;
-  for (; start + kBlock <= row_bytes; start += kBlock) {
-    int32_t sums[kBlock];
-    for (int64_t i = 0; i < kBlock; ++i) sums[i] = kHalf;
-    const uint8_t* row = from + start;
-    for (int64_t k = 0; k < tap.count; ++k, row += row_bytes) {
-      const int32_t weight = weights[k];
-      for (int64_t i = 0; i < kBlock; ++i) sums[i] += row[i] * weight;
-    }
-    for (int64_t i = 0; i < kBlock; ++i) to[start + i] = Clip(sums[i]);
+  for (; start + kBlock <= row_bytes; start += kBlock)
+    SumBlock(from + start, row_bytes, weights, tap.count, to + start);
+  if (start == row_bytes) return;
+  if (start > 0) {  // the last block reaches back into the one before
+    start = row_bytes - kBlock;
+    return SumBlock(from + start, row_bytes, weights, tap.count, to + start);
   }
   for (; start < row_bytes; ++start) {
     int32_t sum = kHalf;
@@ -227,8 +234,8 @@ void ResizeWidth(const uint8_t* from, int64_t stride, int64_t height, const Taps
                  RowOrder order, uint8_t* to) {
   const int64_t first = FirstOf(taps), needed = EndOf(taps) - first;
   const auto width = static_cast<int64_t>(taps.taps.size());
-  std::vector<uint8_t> lanes(static_cast<size_t>(needed * kLanes));
-  std::vector<uint8_t> resized(static_cast<size_t>(width * kLanes));
+  std::vector<uint8_t> lanes(static_cast<size_t>(needed * kLanes + kPadding));
+  std::vector<uint8_t> resized(static_cast<size_t>(width * kLanes + kPadding));
   for (int64_t y = 0; y < height; y += kRows) {
     const int64_t count = std::min(kRows, height - y);
     Interleave(from + y * stride + first * kChannels, stride, count, needed, lanes.data());

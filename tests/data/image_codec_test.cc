@@ -1,6 +1,9 @@
 #include "data/images/image_codec.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <cmath>
+#include <numeric>
 #include <random>
 #include <vector>
 
@@ -172,6 +175,66 @@ TEST_CASE("resize keeps an even colour at any size", "[data][cpu]") {
       }
     }
   }
+}
+
+// Resamples rows of `from.width` pixels, as Pillow does, one number at a time.
+Pixels PlainWidth(const Pixels& rgb, ImageSize from, int64_t to) {
+  const double scale = static_cast<double>(from.width) / static_cast<double>(to);
+  const double widening = std::max(scale, 1.0);
+  const auto cubic = [](double x) {
+    x = std::abs(x);
+    if (x < 1) return (1.5 * x - 2.5) * x * x + 1;
+    return x < 2 ? (((x - 5) * x + 8) * x - 4) * -0.5 : 0;
+  };
+  Pixels result;
+  for (int64_t i = 0; i < from.height * to * 3; ++i) {
+    const int64_t y = i / 3 / to, x = i / 3 % to;
+    const double centre = (static_cast<double>(x) + 0.5) * scale;
+    const auto first = static_cast<int64_t>(std::max(centre - 2 * widening + 0.5, 0.0));
+    const auto end = std::min(static_cast<int64_t>(centre + 2 * widening + 0.5), from.width);
+    std::vector<double> weights;
+    for (int64_t k = first; k < end; ++k)
+      weights.push_back(cubic((static_cast<double>(k) - centre + 0.5) * (1 / widening)));
+    const double all = std::accumulate(weights.begin(), weights.end(), 0.0);
+    int64_t sum = 1 << 21;
+    for (int64_t k = first; k < end; ++k) {
+      const double weight = weights[static_cast<size_t>(k - first)] / all * (1 << 22);
+      sum += std::lround(weight) * rgb[static_cast<size_t>((y * from.width + k) * 3 + i % 3)];
+    }
+    result.push_back(static_cast<uint8_t>(std::clamp<int64_t>(sum >> 22, 0, 255)));
+  }
+  return result;
+}
+
+// Columns as rows.
+Pixels Turned(const Pixels& rgb, ImageSize size) {
+  Pixels turned;
+  for (int64_t i = 0; i < 3 * size.width * size.height; ++i) {
+    const int64_t x = i / 3 / size.height, y = i / 3 % size.height;
+    turned.push_back(rgb[static_cast<size_t>((y * size.width + x) * 3 + i % 3)]);
+  }
+  return turned;
+}
+
+TEST_CASE("resize gives the sums of its weights at any size", "[data][cpu]") {
+  std::mt19937 random(2);
+  const auto upto = [&](int64_t most) { return static_cast<int64_t>(random() % most) + 1; };
+  int compared = 0;
+  for (int i = 0; i < 300; ++i) {
+    const ImageSize from{upto(90), upto(90)};
+    const ImageSize to{upto(90), std::max<int64_t>(from.height / 3, upto(90))};
+    if (from.width == to.width || from.height == to.height) continue;
+    if (from.height - to.height > std::max<int64_t>(0, 2 * (from.width - to.width))) continue;
+    Pixels rgb(static_cast<size_t>(3 * from.width * from.height));
+    for (uint8_t& byte : rgb) byte = static_cast<uint8_t>(random());
+    const ImageSize middle{to.width, from.height};
+    const Pixels columns = Turned(PlainWidth(rgb, from, to.width), middle);
+    const Pixels rows = PlainWidth(columns, {middle.height, middle.width}, to.height);
+    CAPTURE(from.width, from.height, to.width, to.height);
+    REQUIRE(Resize(rgb, from, to) == Turned(rows, {to.height, to.width}));
+    ++compared;
+  }
+  CHECK(compared > 100);
 }
 
 // Three equal channels of `values`.

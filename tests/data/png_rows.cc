@@ -34,8 +34,8 @@ std::string PngHeader(int64_t width, int64_t height, std::string_view form) {
 std::string PngDeflated(std::string_view raw) {
   libdeflate_compressor* compressor = libdeflate_alloc_compressor(1);
   std::string bytes(libdeflate_zlib_compress_bound(compressor, raw.size()), '\0');
-  bytes.resize(libdeflate_zlib_compress(compressor, raw.data(), raw.size(), bytes.data(),
-                                        bytes.size()));
+  bytes.resize(
+      libdeflate_zlib_compress(compressor, raw.data(), raw.size(), bytes.data(), bytes.size()));
   libdeflate_free_compressor(compressor);
   return bytes;
 }
