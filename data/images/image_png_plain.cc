@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "configs/base/vector_clones.h"
 #include "data/images/image_png_rows.h"
-#include "data/images/image_vector.h"
 
 // libpng inflates row by row with zlib, which is two thirds of a PNG's time. Here the data of all
 // IDAT chunks are inflated at once by libdeflate, in a third of that, into a buffer of the size

@@ -4,8 +4,8 @@
 #include <cstring>
 #include <vector>
 
+#include "configs/base/vector_clones.h"
 #include "data/images/image_codec.h"
-#include "data/images/image_vector.h"
 
 // Separable bicubic resampling as Pillow's: each output position along an axis is a weighted sum of
 // inputs around its centre (a tap). Weights are computed in double precision, rounded to fixed

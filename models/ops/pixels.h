@@ -2,6 +2,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
+
 #include "models/spec/image_spec.h"
 
 namespace equipoise::ops {
@@ -14,14 +16,13 @@ class PixelScale {
 
   // `pixels` on the device, uint8 of any shape [n, ...] whose rows hold one channel after the
   // other, red first -> fp32 of that shape: (x / 255 - mean) / deviation, in fp32 and in this
-  // order, as torchvision's ToTensor and Normalize do. On a CPU each of the 256 values is looked
-  // up. A device divides by tensors: by a number CUDA would multiply by its reciprocal, which is
-  // another result.
+  // order, as torchvision's ToTensor and Normalize do. A device divides by tensors: by a number
+  // CUDA would multiply by its reciprocal, which is another result.
   at::Tensor operator()(const at::Tensor& pixels) const;
 
  private:
-  at::Tensor scale_, mean_, deviation_;  // 255 and, by channel, the spec's; [1 or 3, 1]
-  at::Tensor table_;                     // on a CPU: of each channel, the result of each byte
+  std::array<float, 3> means_, deviations_;  // by channel
+  at::Tensor scale_, mean_, deviation_;      // 255 and the same on the device; [1 or 3, 1]
 };
 
 }  // namespace equipoise::ops

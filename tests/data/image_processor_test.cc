@@ -273,7 +273,7 @@ TEST_CASE("patches are cut square by square, each channel's frames together", "[
   }
 }
 
-TEST_CASE("pixels are normalized step by step in fp32, by a table as well", "[data][cpu]") {
+TEST_CASE("pixels are normalized step by step in fp32, in one pass as well", "[data][cpu]") {
   ImageSpec spec;
   spec.mean = {0.48145466F, 0.4578275F, 0.40821073F};
   spec.deviation = {0.26862954F, 0.26130258F, 0.27577711F};
