@@ -2,6 +2,7 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <cstring>
 #include <vector>
 
 #include "configs/base/error.h"
@@ -56,9 +57,9 @@ void ResizeToTiles(const uint8_t* rgb, ImageSize size, ImageSize to, const Image
 // Copies a row of a patch. The usual lengths are known to the compiler: no call.
 void CopyRow(const uint8_t* from, int64_t side, uint8_t* to) {
   if (side == 14) {
-    std::copy_n(from, 14, to);
+    std::memcpy(to, from, 14);
   } else if (side == 16) {
-    std::copy_n(from, 16, to);
+    std::memcpy(to, from, 16);
   } else {
     std::copy_n(from, side, to);
   }
@@ -160,20 +161,22 @@ void ImageProcessor::WritePatches(const std::vector<at::Tensor>& frames, const P
   const int64_t side = spec_.patch_size, merge = spec_.merge, plane = side * side;
   const ImageSize to{grid.columns * side, grid.rows * side};
   const int64_t given = std::ssize(frames);
-  const auto number = [&](int64_t row, int64_t column) {  // of a patch, square by square
-    const int64_t square = row / merge * (grid.columns / merge) + column / merge;
-    return (square * merge + row % merge) * merge + column % merge;
-  };
   for (int64_t frame = 0; frame < given; ++frame) {
     const at::Tensor& image = frames[static_cast<size_t>(frame)];
     const int64_t end = frame + 1 < given ? frame + 1 : spec_.frames;  // the last is repeated
     const auto write = [&](int64_t y, const uint8_t* planes) {
-      for (int64_t column = 0; column < grid.columns; ++column) {
-        uint8_t* patch = out + number(y / side, column) * spec_.patch_numbers() + y % side * side;
-        for (int64_t channel = 0; channel < kChannels; ++channel) {
-          const uint8_t* from = planes + channel * to.width + column * side;
-          for (int64_t i = frame; i < end; ++i) {
-            CopyRow(from, side, patch + (channel * spec_.frames + i) * plane);
+      const int64_t row = y / side, squares = grid.columns / merge;
+      // The number of the row's first patch, square by square.
+      const int64_t first = (row / merge * squares * merge + row % merge) * merge;
+      uint8_t* square = out + first * spec_.patch_numbers() + y % side * side;
+      const uint8_t* from = planes;
+      for (int64_t i = 0; i < squares; ++i, square += merge * merge * spec_.patch_numbers()) {
+        uint8_t* patch = square;
+        for (int64_t j = 0; j < merge; ++j, patch += spec_.patch_numbers(), from += side) {
+          for (int64_t channel = 0; channel < kChannels; ++channel) {
+            for (int64_t k = frame; k < end; ++k)
+              CopyRow(from + channel * to.width, side,
+                      patch + (channel * spec_.frames + k) * plane);
           }
         }
       }
