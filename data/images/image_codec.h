@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <string_view>
@@ -36,10 +37,24 @@ struct ImageWindow {
   ImageSize size;
 };
 
+// Takes row `y` of a window as three planes of its width, red first, valid during the call.
+using GivePlanes = std::function<void(int64_t y, const uint8_t* planes)>;
+
 // Resamples `from` to `to_size` likewise, and gives only a window of the result, row by row from
-// its top on: row `y` of the window as three planes of its width, red first, valid during the call.
+// its top on.
 void ResizeBicubicPlanes(const uint8_t* from, ImageSize from_size, ImageSize to_size,
-                         const ImageWindow& window,
-                         const std::function<void(int64_t y, const uint8_t* planes)>& give);
+                         const ImageWindow& window, const GivePlanes& give);
+
+// A picture in the middle of one of a colour, at least as wide and high; the odd row or column is
+// after it.
+struct PaddedPicture {
+  const uint8_t* rgb;
+  ImageSize size, padded;
+  std::array<uint8_t, 3> colour;
+};
+
+// The same of a padded picture, which is not copied.
+void ResizePaddedPlanes(const PaddedPicture& picture, ImageSize to_size, const ImageWindow& window,
+                        const GivePlanes& give);
 
 }  // namespace equipoise

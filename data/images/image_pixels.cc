@@ -16,12 +16,6 @@ namespace {
 
 constexpr int64_t kChannels = 3;
 
-// Pixels of a picture, rows of 3 * width bytes.
-struct Pixels {
-  ImageSize size;
-  std::vector<uint8_t> rgb;
-};
-
 // The whole of a picture.
 ImageWindow All(ImageSize size) { return {0, 0, size}; }
 
@@ -65,28 +59,13 @@ void CopyRow(const uint8_t* from, int64_t side, uint8_t* to) {
   }
 }
 
-// Copies a picture of `size` into the middle of a larger one, the odd row or column after it.
-void CopyToMiddle(const uint8_t* rgb, ImageSize size, Pixels* into) {
-  const int64_t top = (into->size.height - size.height) / 2;
-  const int64_t left = (into->size.width - size.width) / 2;
-  for (int64_t y = 0; y < size.height; ++y) {
-    const uint8_t* row = rgb + y * kChannels * size.width;
-    std::copy_n(row, kChannels * size.width,
-                into->rgb.begin() + kChannels * ((top + y) * into->size.width + left));
-  }
-}
-
 // The picture in the middle of a square of the mean colour, whose side is its longer one.
-Pixels Padded(const uint8_t* rgb, ImageSize size, const ImageSpec& spec) {
+PaddedPicture Padded(const uint8_t* rgb, ImageSize size, const ImageSpec& spec) {
   const int64_t side = std::max(size.width, size.height);
-  Pixels square{{side, side}, std::vector<uint8_t>(static_cast<size_t>(kChannels * side * side))};
-  const auto row = square.rgb.begin();
-  for (size_t i = 0; i < static_cast<size_t>(kChannels * side); ++i) {
-    square.rgb[i] = static_cast<uint8_t>(spec.mean[i % kChannels] * 255.0F);
-  }
-  for (int64_t y = 1; y < side; ++y) std::copy_n(row, kChannels * side, row + kChannels * side * y);
-  CopyToMiddle(rgb, size, &square);
-  return square;
+  PaddedPicture picture{rgb, size, {side, side}, {}};
+  for (size_t channel = 0; channel < kChannels; ++channel)
+    picture.colour[channel] = static_cast<uint8_t>(spec.mean[channel] * 255.0F);
+  return picture;
 }
 
 }  // namespace
@@ -109,19 +88,19 @@ at::Tensor ImageProcessor::MakeSquare(const at::Tensor& image) const {
 void ImageProcessor::WriteSquare(const at::Tensor& image, ImageSpec::Fit fit, uint8_t* out) const {
   const uint8_t* rgb = image.const_data_ptr<uint8_t>();
   const int64_t side = spec_.tile_size;
-  ImageSize size{image.size(1), image.size(0)}, to{side, side};
-  Pixels padded;
+  const ImageSize size{image.size(1), image.size(0)};
+  ImageSize to{side, side};
+  const Tiles tile{side, 1, out};
   if (fit == ImageSpec::Fit::kPad && size.width != size.height) {
-    padded = Padded(rgb, size, spec_);
-    rgb = padded.rgb.data();
-    size = padded.size;
+    const auto write = [&](int64_t y, const uint8_t* planes) { tile.Write(0, y, planes, side); };
+    return ResizePaddedPlanes(Padded(rgb, size, spec_), to, All(to), write);
   }
   if (fit == ImageSpec::Fit::kCrop) {  // the longer side is rounded down
     const int64_t shorter = std::min(size.width, size.height);
     to = {side * size.width / shorter, side * size.height / shorter};
   }
   const ImageWindow middle{(to.width - side) / 2, (to.height - side) / 2, {side, side}};
-  ResizeToTiles(rgb, size, to, middle, {side, 1, out});
+  ResizeToTiles(rgb, size, to, middle, tile);
 }
 
 at::Tensor ImageProcessor::MakePatches(const at::Tensor& image) const {

@@ -229,16 +229,64 @@ void MixRows(const uint8_t* from, int64_t row_bytes, const Tap& tap, const int32
   }
 }
 
-// Resamples the width of `height` rows, `stride` bytes apart, to rows without gaps in an order.
-void ResizeWidth(const uint8_t* from, int64_t stride, int64_t height, const Taps& taps,
-                 RowOrder order, uint8_t* to) {
+// Rows one after the other in memory.
+class MemoryRows {
+ public:
+  MemoryRows(const uint8_t* rgb, int64_t stride) : rgb_(rgb), stride_(stride) {}
+
+  int64_t stride() const { return stride_; }
+  // The row `y` and those after it.
+  const uint8_t* At(int64_t y, int64_t /*count*/) { return rgb_ + y * stride_; }
+
+ private:
+  const uint8_t* rgb_;
+  int64_t stride_;
+};
+
+// The rows of a padded picture, which is nowhere whole: as many as are asked for at once.
+class PaddedRows {
+ public:
+  explicit PaddedRows(const PaddedPicture& picture)
+      : picture_(picture), padding_(static_cast<size_t>(stride())) {
+    for (size_t i = 0; i < padding_.size(); ++i) padding_[i] = picture.colour[i % kChannels];
+  }
+
+  int64_t stride() const { return picture_.padded.width * kChannels; }
+  // `count` rows from the row `y` on, until the next call.
+  const uint8_t* At(int64_t y, int64_t count) {
+    const int64_t row_bytes = picture_.size.width * kChannels;
+    const int64_t left = (picture_.padded.width - picture_.size.width) / 2 * kChannels;
+    const int64_t top = (picture_.padded.height - picture_.size.height) / 2;
+    rows_.resize(std::max(rows_.size(), static_cast<size_t>(count * stride())));
+    uint8_t* to = rows_.data();
+    for (int64_t row = y - top; row < y - top + count; ++row, to += stride()) {
+      std::copy(padding_.begin(), padding_.end(), to);
+      if (row < 0 || row >= picture_.size.height) continue;
+      std::copy_n(picture_.rgb + row * row_bytes, row_bytes, to + left);
+    }
+    return rows_.data();
+  }
+
+ private:
+  PaddedPicture picture_;
+  std::vector<uint8_t> padding_, rows_;
+};
+
+struct Range {
+  int64_t first, count;
+};
+
+// Resamples the width of a range of rows, to rows without gaps in an order.
+template <class Rows>
+void ResizeWidth(Rows& rows, Range range, const Taps& taps, RowOrder order, uint8_t* to) {
   const int64_t first = FirstOf(taps), needed = EndOf(taps) - first;
   const auto width = static_cast<int64_t>(taps.taps.size());
   std::vector<uint8_t> lanes(static_cast<size_t>(needed * kLanes + kPadding));
   std::vector<uint8_t> resized(static_cast<size_t>(width * kLanes + kPadding));
-  for (int64_t y = 0; y < height; y += kRows) {
-    const int64_t count = std::min(kRows, height - y);
-    Interleave(from + y * stride + first * kChannels, stride, count, needed, lanes.data());
+  for (int64_t y = 0; y < range.count; y += kRows) {
+    const int64_t count = std::min(kRows, range.count - y);
+    const uint8_t* from = rows.At(range.first + y, count);
+    Interleave(from + first * kChannels, rows.stride(), count, needed, lanes.data());
     ResizeLanes(lanes.data(), first, taps, resized.data());
     Deinterleave(resized.data(), width, count, order, to + y * width * kChannels);
   }
@@ -251,28 +299,33 @@ bool HeightComesFirst(ImageSize from, ImageSize to) {
   return from.height > to.height && from.height - to.height > 2 * (from.width - to.width);
 }
 
+struct Sizes {
+  ImageSize from, to;
+};
+
 // Gives the rows of a window of the resampled picture.
-template <class Give>
-void Resize(const uint8_t* from, ImageSize from_size, ImageSize to_size, const ImageWindow& window,
-            RowOrder order, const Give& give) {
-  const int64_t from_bytes = from_size.width * kChannels;
+template <class Rows, class Give>
+void Resize(Rows& from, const Sizes& sizes, const ImageWindow& window, RowOrder order,
+            const Give& give) {
   const int64_t to_bytes = window.size.width * kChannels;
   const Taps columns =
-      Part(MakeTaps(from_size.width, to_size.width), window.left, window.size.width);
+      Part(MakeTaps(sizes.from.width, sizes.to.width), window.left, window.size.width);
   const Taps rows =
-      Part(MakeTaps(from_size.height, to_size.height), window.top, window.size.height);
+      Part(MakeTaps(sizes.from.height, sizes.to.height), window.top, window.size.height);
   const auto mix = [&rows](const uint8_t* first, int64_t row_bytes, const Tap& tap, uint8_t* to) {
     MixRows(first, row_bytes, tap, rows.weights.data() + tap.weight, to);
   };
   const int64_t height = window.size.height;
-  if (HeightComesFirst(from_size, to_size)) {
+  if (HeightComesFirst(sizes.from, sizes.to)) {
+    const int64_t from_bytes = sizes.from.width * kChannels;
     std::vector<uint8_t> middle(static_cast<size_t>(height * from_bytes));
     std::vector<uint8_t> resized(static_cast<size_t>(height * to_bytes));
     for (int64_t y = 0; y < height; ++y) {
       const Tap& tap = rows.taps[static_cast<size_t>(y)];
-      mix(from + tap.first * from_bytes, from_bytes, tap, middle.data() + y * from_bytes);
+      mix(from.At(tap.first, tap.count), from.stride(), tap, middle.data() + y * from_bytes);
     }
-    ResizeWidth(middle.data(), from_bytes, height, columns, order, resized.data());
+    MemoryRows lower(middle.data(), from_bytes);
+    ResizeWidth(lower, {0, height}, columns, order, resized.data());
     for (int64_t y = 0; y < height; ++y) give(y, resized.data() + y * to_bytes);
     return;
   }
@@ -280,7 +333,7 @@ void Resize(const uint8_t* from, ImageSize from_size, ImageSize to_size, const I
   const int64_t first = FirstOf(rows), needed = EndOf(rows) - first;
   std::vector<uint8_t> middle(static_cast<size_t>(needed * to_bytes));
   std::vector<uint8_t> row(static_cast<size_t>(to_bytes));
-  ResizeWidth(from + first * from_bytes, from_bytes, needed, columns, order, middle.data());
+  ResizeWidth(from, {first, needed}, columns, order, middle.data());
   for (int64_t y = 0; y < height; ++y) {
     const Tap& tap = rows.taps[static_cast<size_t>(y)];
     mix(middle.data() + (tap.first - first) * to_bytes, to_bytes, tap, row.data());
@@ -292,14 +345,21 @@ void Resize(const uint8_t* from, ImageSize from_size, ImageSize to_size, const I
 
 void ResizeBicubicRgb(const uint8_t* from, ImageSize from_size, uint8_t* to, ImageSize to_size) {
   const int64_t row_bytes = to_size.width * kChannels;
-  Resize(from, from_size, to_size, {0, 0, to_size}, RowOrder::kPixels,
+  MemoryRows rows(from, from_size.width * kChannels);
+  Resize(rows, {from_size, to_size}, {0, 0, to_size}, RowOrder::kPixels,
          [&](int64_t y, const uint8_t* row) { std::copy_n(row, row_bytes, to + y * row_bytes); });
 }
 
 void ResizeBicubicPlanes(const uint8_t* from, ImageSize from_size, ImageSize to_size,
-                         const ImageWindow& window,
-                         const std::function<void(int64_t y, const uint8_t* planes)>& give) {
-  Resize(from, from_size, to_size, window, RowOrder::kPlanes, give);
+                         const ImageWindow& window, const GivePlanes& give) {
+  MemoryRows rows(from, from_size.width * kChannels);
+  Resize(rows, {from_size, to_size}, window, RowOrder::kPlanes, give);
+}
+
+void ResizePaddedPlanes(const PaddedPicture& picture, ImageSize to_size, const ImageWindow& window,
+                        const GivePlanes& give) {
+  PaddedRows rows(picture);
+  Resize(rows, {picture.padded, to_size}, window, RowOrder::kPlanes, give);
 }
 
 }  // namespace equipoise

@@ -164,6 +164,36 @@ TEST_CASE("a window of a resized picture is that part of it, in planes", "[data]
   }
 }
 
+TEST_CASE("a padded picture is resized as its copy would be", "[data][cpu]") {
+  std::mt19937 random(3);
+  const auto upto = [&](int64_t most) { return static_cast<int64_t>(random() % most) + 1; };
+  for (int i = 0; i < 200; ++i) {
+    const ImageSize size{upto(60), upto(60)};
+    // Higher ones by far: their height is resized first.
+    const ImageSize padded{size.width + upto(30) - 1,
+                           size.height + upto(i % 2 == 0 ? 30 : 300) - 1};
+    const ImageSize to{upto(60), upto(60)};
+    Pixels rgb(static_cast<size_t>(3 * size.width * size.height)), copy;
+    for (uint8_t& byte : rgb) byte = static_cast<uint8_t>(random());
+    const PaddedPicture picture{rgb.data(), size, padded, {10, 200, 90}};
+    const int64_t left = (padded.width - size.width) / 2, top = (padded.height - size.height) / 2;
+    for (int64_t number = 0; number < 3 * padded.width * padded.height; ++number) {
+      const int64_t x = number / 3 % padded.width - left, y = number / 3 / padded.width - top;
+      const bool within = x >= 0 && x < size.width && y >= 0 && y < size.height;
+      copy.push_back(within ? rgb[static_cast<size_t>((y * size.width + x) * 3 + number % 3)]
+                            : picture.colour[static_cast<size_t>(number % 3)]);
+    }
+    Pixels found, wanted;
+    const auto append = [&](Pixels& rows) {
+      return [&](int64_t, const uint8_t* row) { rows.insert(rows.end(), row, row + 3 * to.width); };
+    };
+    ResizePaddedPlanes(picture, to, {0, 0, to}, append(found));
+    ResizeBicubicPlanes(copy.data(), padded, to, {0, 0, to}, append(wanted));
+    CAPTURE(i, size.width, size.height, padded.width, padded.height);
+    REQUIRE(found == wanted);
+  }
+}
+
 TEST_CASE("resize keeps an even colour at any size", "[data][cpu]") {
   const int64_t sides[] = {1, 2, 3, 16, 17, 100};
   for (const int64_t width : sides) {
