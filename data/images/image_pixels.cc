@@ -20,14 +20,15 @@ constexpr int64_t kChannels = 3;
 ImageWindow All(ImageSize size) { return {0, 0, size}; }
 
 // Tiles of `side` x `side` pixels, `columns` side by side, each of three planes; one after the
-// other from `out` on, row by row.
+// other from `out` on, row by row. They get a picture whose first pixel is at (left, top) of all.
 struct Tiles {
   int64_t side, columns;
   uint8_t* out;
+  int64_t left = 0, top = 0;
 
-  // Writes a row of `width` pixels, three planes, whose first is at (x, y) of all tiles.
-  void Write(int64_t x, int64_t y, const uint8_t* planes, int64_t width) const {
-    const int64_t plane = side * side;
+  // Writes a row of the picture, of `width` pixels, three planes.
+  void Write(int64_t row, const uint8_t* planes, int64_t width) const {
+    const int64_t plane = side * side, x = left, y = top + row;
     for (int64_t done = 0; done < width;) {
       const int64_t column = (x + done) / side, within = (x + done) % side;
       const int64_t count = std::min(width - done, side - within);
@@ -40,11 +41,11 @@ struct Tiles {
   }
 };
 
-// Resizes a picture to `to` and writes a window of that to tiles, its first pixel to (x, y).
+// Resizes a picture to `to` and writes a window of that to tiles.
 void ResizeToTiles(const uint8_t* rgb, ImageSize size, ImageSize to, const ImageWindow& window,
-                   const Tiles& tiles, int64_t x = 0, int64_t y = 0) {
+                   const Tiles& tiles) {
   ResizeBicubicPlanes(rgb, size, to, window, [&](int64_t row, const uint8_t* planes) {
-    tiles.Write(x, y + row, planes, window.size.width);
+    tiles.Write(row, planes, window.size.width);
   });
 }
 
@@ -92,7 +93,7 @@ void ImageProcessor::WriteSquare(const at::Tensor& image, ImageSpec::Fit fit, ui
   ImageSize to{side, side};
   const Tiles tile{side, 1, out};
   if (fit == ImageSpec::Fit::kPad && size.width != size.height) {
-    const auto write = [&](int64_t y, const uint8_t* planes) { tile.Write(0, y, planes, side); };
+    const auto write = [&](int64_t y, const uint8_t* planes) { tile.Write(y, planes, side); };
     return ResizePaddedPlanes(Padded(rgb, size, spec_), to, All(to), write);
   }
   if (fit == ImageSpec::Fit::kCrop) {  // the longer side is rounded down
@@ -178,8 +179,9 @@ at::Tensor ImageProcessor::MakeAnyResolution(const at::Tensor& image) const {
   // In the middle of a black picture, the odd row or column after it.
   out += tile_bytes;
   std::fill_n(out, tile_bytes * tiles.patches(), uint8_t{0});
-  ResizeToTiles(rgb, size, inner, All(inner), {side, tiles.columns, out},
-                (tiles.columns * side - inner.width) / 2, (tiles.rows * side - inner.height) / 2);
+  const int64_t left = (tiles.columns * side - inner.width) / 2;
+  const int64_t top = (tiles.rows * side - inner.height) / 2;
+  ResizeToTiles(rgb, size, inner, All(inner), {side, tiles.columns, out, left, top});
   return made;
 }
 

@@ -64,8 +64,8 @@ Taps MakeTaps(int64_t from, int64_t to) {
   for (int64_t i = 0; i < to; ++i) {
     const double centre = (static_cast<double>(i) + 0.5) * scale;
     // Cut off, not rounded, as Pillow's casts do.
-    const auto begins = static_cast<int64_t>(centre - support + 0.5);
-    const auto ends = static_cast<int64_t>(centre + support + 0.5);
+    const auto begins = static_cast<int64_t>(std::trunc(centre - support + 0.5));
+    const auto ends = static_cast<int64_t>(std::trunc(centre + support + 0.5));
     const int64_t first = std::max<int64_t>(begins, 0), end = std::min(ends, from);
     weights.clear();
     double sum = 0;

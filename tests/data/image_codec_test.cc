@@ -220,8 +220,9 @@ Pixels PlainWidth(const Pixels& rgb, ImageSize from, int64_t to) {
   for (int64_t i = 0; i < from.height * to * 3; ++i) {
     const int64_t y = i / 3 / to, x = i / 3 % to;
     const double centre = (static_cast<double>(x) + 0.5) * scale;
-    const auto first = static_cast<int64_t>(std::max(centre - 2 * widening + 0.5, 0.0));
-    const auto end = std::min(static_cast<int64_t>(centre + 2 * widening + 0.5), from.width);
+    const auto first = static_cast<int64_t>(std::trunc(std::max(centre - 2 * widening + 0.5, 0.0)));
+    const auto end =
+        std::min(static_cast<int64_t>(std::trunc(centre + 2 * widening + 0.5)), from.width);
     std::vector<double> weights;
     for (int64_t k = first; k < end; ++k)
       weights.push_back(cubic((static_cast<double>(k) - centre + 0.5) * (1 / widening)));
