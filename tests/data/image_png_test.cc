@@ -142,6 +142,8 @@ std::vector<Case> Cases() {
   const std::string places = PngChunk("IDAT", PngDeflated(std::string("\0\0\1\0\2\3", 6)));
   const std::string odd = PngChunk("IDAT", PngDeflated(std::string("\0abcdef\5ghijkl", 14)));
   const std::string deep = PngHeader(2, 2, std::string{16, 0, 0, 0, 0});
+  const std::string deep_pixels = PngChunk("IDAT", PngDeflated(std::string(10, '\0')));
+  const std::string much = PngChunk("IDAT", std::string(100'000, 'a'));
   const std::string laced = PngHeader(2, 2, std::string{8, 2, 0, 0, 1});
   const std::string laced_raw = std::string("\0abc\0def\0ghijkl", 15);
   const std::string small_window = '\x08' + ("\x1d" + data.substr(2));
@@ -154,7 +156,8 @@ std::vector<Case> Cases() {
       {"with pixels behind its end", File({header, pixels, end, pixels}), true, true},
       {"of a window of 256 bytes", File({header, PngChunk("IDAT", small_window), end}), true, true},
       {"with a palette", File({indexed, palette, places, end}), true, true},
-      {"of 16 bits", File({deep, PngChunk("IDAT", PngDeflated(std::string(10, '\0'))), end}), false,
+      {"of 16 bits", File({deep, deep_pixels, end}), false, true},
+      {"of 16 bits, with much data behind its end", File({deep, deep_pixels, end, much}), false,
        true},
       {"interlaced", File({laced, PngChunk("IDAT", PngDeflated(laced_raw)), end}), false, true},
       {"with a palette of no use", File({header, palette, pixels, end}), false, true},
