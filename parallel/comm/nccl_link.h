@@ -66,10 +66,9 @@ class NcclBatch {
   // text, tag, tensors and awaited. Wait() returns when the GPU is done and `finish` has run.
   Work Add(Engine& engine, CollectiveSteps plan, std::vector<NcclCall> calls,
            std::function<void()> finish = {});
-  // Issues the calls, each ordered after the work that the compute stream that Add() was called
-  // under holds now. A call
-  // that blocks (NCCL connects at first use) fails by the deadline too. What fails is told by the
-  // works.
+  // Issues the calls, each ordered after what the compute stream under which Add() was called holds
+  // now. A call that blocks (NCCL connects at first use) fails by the deadline too. What fails is
+  // told by the works.
   void Issue();
 
  private:
