@@ -3,10 +3,15 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <fstream>
 #include <thread>
 #include <vector>
+
+#include "tests/skip_case.h"
 
 namespace equipoise {
 namespace {
@@ -64,6 +69,39 @@ TEST_CASE("the peak resident set grows with what is touched", "[memory][cpu]") {
   CHECK(before > kMiB);
   std::vector<char> touched(static_cast<size_t>(256 * kMiB), 1);
   CHECK(PeakRssBytes() > before + 128 * kMiB);
+}
+
+int64_t Faults() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_minflt;
+}
+
+int64_t RssBytes() {
+  int64_t size = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> size >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+TEST_CASE("freed memory serves the next allocations, and goes where it is too much",
+          "[memory][cpu]") {
+#ifdef __SANITIZE_ADDRESS__
+  return testing::SkipCase("malloc is the sanitizer's");
+#endif
+  CountCpuMemory();
+  KeepFreedMemory();
+  const auto step = [] { at::empty({48 * kMiB}, at::kByte).fill_(1); };
+  step();
+  const int64_t first = Faults();
+  for (int i = 0; i < 8; ++i) step();
+  ReturnScatteredMemory();  // no more than tensors have taken
+  step();
+  CHECK(Faults() - first < 48 * kMiB / sysconf(_SC_PAGESIZE));
+
+  { const std::vector<char> others(static_cast<size_t>(512 * kMiB), 1); }
+  const int64_t kept = RssBytes();
+  ReturnScatteredMemory();
+  CHECK(RssBytes() < kept - 256 * kMiB);
 }
 
 }  // namespace

@@ -3,16 +3,38 @@
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/CachingDeviceAllocator.h>
-#include <c10/core/impl/alloc_cpu.h>
+#include <c10/core/alignment.h>
+#include <c10/util/Exception.h>
 #include <malloc.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <string>
 
 namespace equipoise {
 namespace {
+
+// A tensor's memory, aligned by hand: of posix_memalign() glibc before 2.38 leaves a freed block
+// too small for the next of the same size, so that up to eight of a size are taken. What malloc()
+// returned stands before it.
+char* Allocate(size_t bytes) {
+  auto* block = static_cast<char*>(std::malloc(bytes + c10::gAlignment));
+  TORCH_CHECK(block != nullptr, "not enough memory: ", bytes, " bytes of a tensor");
+  const auto past = reinterpret_cast<uintptr_t>(block) % c10::gAlignment;
+  char* data = block + (c10::gAlignment - past);  // 16 bytes on, or more
+  std::memcpy(data - sizeof(block), &block, sizeof(block));
+  return data;
+}
+
+char* BlockOf(const void* data) {
+  char* block = nullptr;
+  std::memcpy(&block, static_cast<const char*>(data) - sizeof(block), sizeof(block));
+  return block;
+}
 
 // Allocator of LibTorch that counts bytes. LibTorch has a raw pointer to it and frees tensors until
 // the process ends, so that the object and its counters must have trivial destructors.
@@ -21,8 +43,8 @@ class CountingAllocator final : public at::Allocator {
   constexpr CountingAllocator() = default;
 
   at::DataPtr allocate(size_t bytes) override {
-    void* data = c10::alloc_cpu(bytes);
-    if (data != nullptr) Add(static_cast<int64_t>(malloc_usable_size(data)));
+    void* data = bytes == 0 ? nullptr : Allocate(bytes);
+    if (data != nullptr) Add(static_cast<int64_t>(malloc_usable_size(BlockOf(data))));
     return {data, data, &Free, at::Device(at::DeviceType::CPU)};
   }
   at::DeleterFnPtr raw_deleter() const override { return &Free; }
@@ -46,8 +68,9 @@ class CountingAllocator final : public at::Allocator {
   }
   static void Free(void* data) {
     if (data == nullptr) return;
-    current -= static_cast<int64_t>(malloc_usable_size(data));
-    c10::free_cpu(data);
+    char* block = BlockOf(data);
+    current -= static_cast<int64_t>(malloc_usable_size(block));
+    std::free(block);
   }
 
   static inline std::atomic<int64_t> current{0};
@@ -99,7 +122,19 @@ CpuMemory GetMemory(at::Device device) {
 
 void MarkMemory(at::Device device) { device.is_cpu() ? MarkCpuMemory() : GpuMemory::Mark(device); }
 
+void KeepFreedMemory() {
+  mallopt(M_MMAP_MAX, 0);
+  mallopt(M_TRIM_THRESHOLD, -1);
+}
+
 void ReturnFreeMemory() { malloc_trim(/*pad=*/0); }
+
+void ReturnScatteredMemory() {
+  const CpuMemory tensors = GetCpuMemory();
+  const auto needed = static_cast<size_t>(tensors.peak_bytes - tensors.current_bytes);
+  constexpr size_t kOther = size_t{64} << 20;  // of what are no tensors
+  if (mallinfo2().fordblks > needed + needed / 4 + kOther) ReturnFreeMemory();
+}
 
 void ReturnFreeMemory(at::Device device) {
   if (!device.is_cpu()) GpuMemory::ReturnFree(device);

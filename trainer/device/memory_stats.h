@@ -27,10 +27,15 @@ void MarkCpuMemory();
 CpuMemory GetMemory(at::Device device);
 void MarkMemory(at::Device device);
 
-// Returns freed memory that malloc has kept to the system (malloc_trim). Heap fragmentation keeps
-// it: long-lived allocations, such as compiled matrix products, lie between freed tensors. Takes 10
-// to 20 ms, and the pages are zeroed again when they are next used.
+// Has malloc keep what is freed from here on for the next allocations, large ones too: a step needs
+// what the step before it freed, and pages that go to the system are faulted in and zeroed again,
+// which takes a tenth of a step of a small model.
+void KeepFreedMemory();
+// Returns freed memory that malloc has kept to the system (malloc_trim). Takes 10 to 20 ms.
 void ReturnFreeMemory();
+// The same where much more is kept than all tensors have ever taken at once beside those of now:
+// where long-lived allocations, such as compiled matrix products, lie between freed ones.
+void ReturnScatteredMemory();
 
 // Returns what the caching allocator of a GPU keeps free to the device, which waits for it; nothing
 // on a CPU. For when other sizes are needed from then on.

@@ -58,6 +58,7 @@ Trainer::Trainer(const TrainOptions& options, MpiEnvironment& mpi)
       kernels_(context_, *folder_, first_step_),
       steps_(context_, inputs_.data, replica_),
       watch_(context_, planned_.plan, replica_.forecast()) {
+  KeepFreedMemory();
   if (first_step_ == 0) ProbeMemory(context_, inputs_.data, replica_);
   if (context_.rank() == 0) inputs_.data.LogBalance(planned_.plan.data(), state_.position.epoch);
   steps_.Start(state_.position);
@@ -74,7 +75,7 @@ ExitCode Trainer::Run() {
   double saving_s = 0;                                 // since the last step
   std::optional<std::vector<AnsweredSource>> answers;  // after the last step
   while (state_.step < config.train.steps) {
-    if (state_.step % kReturnMemoryEvery == 0) ReturnFreeMemory();
+    if (state_.step % kReturnMemoryEvery == 0) ReturnScatteredMemory();
     kernels_.BeforeStep(state_.step + 1);
     StepResult step = steps_.Run(state_.step + 1);
     kernels_.AfterStep(state_.step + 1, step.stop);
