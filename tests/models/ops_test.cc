@@ -289,13 +289,13 @@ TEST_CASE("16-bit products meet few numbers of rows", "[ops][cpu]") {
   for (int64_t rows = 0; rows <= 4096; ++rows) {
     const int64_t padded = ops::PaddedRows(rows);
     CHECK(padded >= rows);
-    CHECK(padded < rows + std::max<int64_t>(16, rows / (rows < 1024 ? 8 : 16) + 1));
+    CHECK(padded < rows + std::max<int64_t>(16, rows / (rows < 1024 ? 16 : 32) + 1));
     CHECK(ops::PaddedRows(padded) == padded);
     if (rows < 16) CHECK(padded == rows);
     if (rows > 512 && rows <= 1024) sizes.insert(padded);
     if (rows > 1024 && rows <= 2048) sizes.insert(padded);
   }
-  CHECK(sizes.size() == 8 + 16);
+  CHECK(sizes.size() == 16 + 32);
 
   const at::Tensor x = Normal({37, 8}, 1);
   CHECK(ops::PadRows(x, at::kFloat).is_same(x));
