@@ -22,12 +22,17 @@
 
 #include "configs/base/error.h"
 #include "models/ops/device_attention.h"
+#include "models/ops/matrix_product.h"
 #include "models/ops/record.h"
+#include "models/ops/short_attention.h"
+#include "parallel/intra_op.h"
 
 // Packed segments are computed one by one with LibTorch's flash kernel on the CPU, so that no N x N
 // mask or score matrix of a row exists; grouped queries are views with stride 0 over the group.
 // Backward is the kernel's, from the saved log-sum-exp. For short rows of equal length, backward by
-// matrix products recomputes the probabilities instead, in chunks.
+// matrix products recomputes the probabilities instead, in chunks. Where the kernel's own products
+// are slow (AvoidsMkl()), those kernels are left out in bf16: short segments go to
+// short_attention.h, and forward of longer rows of equal length is by products too.
 
 namespace equipoise::ops {
 namespace {
@@ -69,26 +74,87 @@ at::Tensor Cut(const at::Tensor& x, const Range& rows) {
   return x.narrow(0, rows.begin, rows.size());
 }
 
+// Whether attention of each of `rows` rows to all of them, or to those before it, is that of
+// short_attention.h.
+bool IsShort(const at::Tensor& q, int64_t rows) {
+  return rows <= kShortAttentionRows && q.scalar_type() == at::kBFloat16 && AvoidsMkl();
+}
+
+const Bf16* Elements(const at::Tensor& t) { return static_cast<const Bf16*>(t.const_data_ptr()); }
+Bf16* MutableElements(const at::Tensor& t) { return static_cast<Bf16*>(t.mutable_data_ptr()); }
+
+HeadRows<const Bf16> RowsOf(const at::Tensor& x, int64_t columns) {
+  return {Elements(x) + columns, x.stride(0)};
+}
+HeadRows<Bf16> MutableRowsOf(const at::Tensor& x, int64_t columns) {
+  return {MutableElements(x) + columns, x.stride(0)};
+}
+
+// Calls run(segment, first query column, first key column, memory) for each key head of a segment:
+// q, k and v are its rows, [rows, heads * head_dim], their last stride 1.
+template <class Run>
+void ForShortHeads(const std::array<at::Tensor, 3>& qkv, bool causal, const Heads& heads,
+                   const Run& run) {
+  IntraOpFor(0, heads.groups, /*grain=*/1, [&](int64_t begin, int64_t end) {
+    ShortAttentionMemory memory;
+    for (int64_t head = begin; head < end; ++head) {
+      const int64_t of_key = head * heads.head_dim, of_query = of_key * heads.per_group;
+      const ShortSegment segment = {
+          qkv[0].size(0),           heads.head_dim,         heads.per_group,       causal,
+          RowsOf(qkv[0], of_query), RowsOf(qkv[1], of_key), RowsOf(qkv[2], of_key)};
+      run(segment, of_query, of_key, memory);
+    }
+  });
+}
+
+void RunShort(const std::array<at::Tensor, 3>& qkv, bool causal, const Heads& heads,
+              const at::Tensor& y) {
+  ForShortHeads(
+      qkv, causal, heads,
+      [&](const ShortSegment& segment, int64_t of_query, int64_t, ShortAttentionMemory& memory) {
+        ShortAttention(segment, MutableRowsOf(y, of_query), memory);
+      });
+}
+
+// Writes the gradients of q, k and v for the gradient g of the result.
+void RunShortBackward(const std::array<at::Tensor, 3>& qkv, bool causal, const Heads& heads,
+                      const at::Tensor& g, const std::array<at::Tensor, 3>& results) {
+  ForShortHeads(qkv, causal, heads,
+                [&](const ShortSegment& segment, int64_t of_query, int64_t of_key,
+                    ShortAttentionMemory& memory) {
+                  const ShortGradients gradients = {
+                      RowsOf(g, of_query), MutableRowsOf(results[0], of_query),
+                      MutableRowsOf(results[1], of_key), MutableRowsOf(results[2], of_key)};
+                  ShortAttentionBackward(segment, gradients, memory);
+                });
+}
+
 struct PackedAttentionNode : SavingNode {
   Heads heads{};
   std::vector<Call> calls;
   bool overlap = false;  // rows of q, or of k and v, are in several calls, or in none
   at::Tensor q, k, v, y;
-  std::vector<at::Tensor> lse;  // of each call's queries
+  std::vector<at::Tensor> lse;  // of each call's queries; undefined for short segments
 
   // In fp32: in bf16 the kernel's backward takes five times as long for short segments, and equally
   // long for others (one core with AMX).
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
-    const auto wide = [](const at::Tensor& t) { return t.to(at::kFloat); };
-    const at::Tensor g = wide(gradients[0]).contiguous();
-    const at::Tensor wq = wide(q), wk = wide(k), wv = wide(v), wy = wide(y);
+    const at::Tensor g = gradients[0].contiguous();
     at::Tensor gq = Result(q), gk = Result(k), gv = Result(v);
     for (size_t i = 0; i < calls.size(); ++i) {
       const auto& [queries, keys, causal] = calls[i];
       if (queries.size() == 0) continue;
+      const auto cut = [](const at::Tensor& t, const Range& rows) {
+        return Cut(t, rows).to(at::kFloat);
+      };
+      if (!lse[i].defined()) {
+        RunShortBackward({Cut(q, queries), Cut(k, keys), Cut(v, keys)}, causal, heads,
+                         Cut(g, queries), {Cut(gq, queries), Cut(gk, keys), Cut(gv, keys)});
+        continue;
+      }
       auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-          Queries(Cut(g, queries), heads), Queries(Cut(wq, queries), heads),
-          Keys(Cut(wk, keys), heads), Keys(Cut(wv, keys), heads), Queries(Cut(wy, queries), heads),
+          Queries(cut(g, queries), heads), Queries(cut(q, queries), heads),
+          Keys(cut(k, keys), heads), Keys(cut(v, keys), heads), Queries(cut(y, queries), heads),
           lse[i], /*dropout_p=*/0.0, causal);
       Store(dq, Queries(Cut(gq, queries), heads));
       SumOverGroup(dk, Cut(gk, keys));
@@ -168,12 +234,82 @@ at::Tensor Merge(const at::Tensor& x) {
   return x.transpose(1, 2).reshape({x.size(0), x.size(2), -1});
 }
 
+// Attention of tiles by matrix products, a few tiles at a time. q, k, v [tiles, heads, rows,
+// head_dim].
+class TilesByProducts {
+ public:
+  explicit TilesByProducts(const at::Tensor& q)
+      : tiles_(q.size(0)),
+        heads_(q.size(1)),
+        rows_(q.size(2)),
+        head_dim_(q.size(3)),
+        scale_(1 / std::sqrt(static_cast<double>(head_dim_))),
+        // In fp32 for fp16: scores before they are scaled may exceed its range, and few CPUs have
+        // units for it.
+        dtype_(q.scalar_type() == at::kHalf ? at::kFloat : q.scalar_type()) {}
+
+  // Calls run(begin, count) for ranges of tiles.
+  template <class Run>
+  void ForChunks(const Run& run) const {
+    const int64_t step = std::max<int64_t>(1, kChunkProbabilities / (heads_ * rows_ * rows_));
+    for (int64_t begin = 0; begin < tiles_; begin += step) {
+      run(begin, std::min(step, tiles_ - begin));
+    }
+  }
+  // [count * heads, rows, head_dim]
+  at::Tensor Cut(const at::Tensor& t, int64_t begin, int64_t count) const {
+    return t.narrow(0, begin, count).reshape({-1, rows_, head_dim_}).to(dtype_);
+  }
+  // [count * heads, rows, rows]
+  at::Tensor Probabilities(const at::Tensor& q, const at::Tensor& k) const {
+    return at::_softmax(at::bmm(q, k.transpose(1, 2)).mul_(scale_), -1, /*half_to_float=*/false);
+  }
+  at::Tensor Result(const at::Tensor& like) const {
+    return at::empty({tiles_, rows_, heads_ * head_dim_}, like.options());
+  }
+  // `t`, as Cut() returns, to tiles of `result`.
+  void Store(const at::Tensor& t, int64_t begin, int64_t count, const at::Tensor& result) const {
+    Split(result.narrow(0, begin, count), head_dim_)
+        .copy_(t.view({count, heads_, rows_, head_dim_}));
+  }
+
+  at::Tensor Forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) const {
+    at::Tensor y = Result(q);
+    ForChunks([&](int64_t begin, int64_t count) {
+      const at::Tensor p = Probabilities(Cut(q, begin, count), Cut(k, begin, count));
+      Store(at::bmm(p, Cut(v, begin, count)), begin, count, y);
+    });
+    return y;
+  }
+  // The gradients of q, k and v for that of the result, split in heads.
+  torch::autograd::variable_list Backward(const at::Tensor& q, const at::Tensor& k,
+                                          const at::Tensor& v, const at::Tensor& g) const {
+    torch::autograd::variable_list results = {Result(q), Result(k), Result(v)};
+    ForChunks([&](int64_t begin, int64_t count) {
+      const at::Tensor qs = Cut(q, begin, count), ks = Cut(k, begin, count);
+      const at::Tensor gs = Cut(g, begin, count), p = Probabilities(qs, ks);
+      Store(at::bmm(p.transpose(1, 2), gs), begin, count, results[2]);
+      const at::Tensor gp = at::bmm(gs, Cut(v, begin, count).transpose(1, 2));
+      const at::Tensor d = at::_softmax_backward_data(gp, p, -1, p.scalar_type()).mul_(scale_);
+      Store(at::bmm(d, ks), begin, count, results[0]);
+      Store(at::bmm(d.transpose(1, 2), qs), begin, count, results[1]);
+    });
+    return results;
+  }
+
+ private:
+  int64_t tiles_, heads_, rows_, head_dim_;
+  double scale_;
+  at::ScalarType dtype_;
+};
+
 struct FullAttentionNode : SavingNode {
   at::Tensor q, k, v, y, lse;  // split in heads; y and lse only for the flash kernel
 
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
     const at::Tensor g = Split(gradients[0].contiguous(), q.size(3));
-    if (!lse.defined()) return ByProducts(g);
+    // On the CPU's bf16 units: ten times as fast there as the flash kernel's backward.
+    if (!lse.defined()) return TilesByProducts(q).Backward(q, k, v, g);
     auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
         g, q, k, v, y, lse, /*dropout_p=*/0.0, /*is_causal=*/false);
     return {Merge(dq), Merge(dk), Merge(dv)};
@@ -182,41 +318,6 @@ struct FullAttentionNode : SavingNode {
     for (at::Tensor* saved : {&q, &k, &v, &y, &lse}) visit(*saved);
   }
   std::string name() const override { return "FullAttention"; }
-
- private:
-  // Matrix products on the CPU's bf16 units, a few tiles at a time: ten times as fast there as the
-  // flash kernel's backward. In fp32 for fp16: scores before they are scaled may exceed its range,
-  // and few CPUs have units for it.
-  torch::autograd::variable_list ByProducts(const at::Tensor& g) const {
-    const int64_t heads = q.size(1), rows = q.size(2), head_dim = q.size(3);
-    const double scale = 1 / std::sqrt(static_cast<double>(head_dim));
-    const int64_t step = std::max<int64_t>(1, kChunkProbabilities / (heads * rows * rows));
-    const at::ScalarType dtype = q.scalar_type() == at::kHalf ? at::kFloat : q.scalar_type();
-    torch::autograd::variable_list results;
-    for (int i = 0; i < 3; ++i) {
-      results.push_back(at::empty({q.size(0), rows, heads * head_dim}, q.options()));
-    }
-    for (int64_t begin = 0; begin < q.size(0); begin += step) {
-      const int64_t tiles = std::min(step, q.size(0) - begin);
-      // [tiles * heads, rows, head_dim]
-      const auto cut = [&](const at::Tensor& t) {
-        return t.narrow(0, begin, tiles).reshape({-1, rows, head_dim}).to(dtype);
-      };
-      const auto store = [&](size_t i, const at::Tensor& t) {
-        Split(results[i].narrow(0, begin, tiles), head_dim)
-            .copy_(t.view({tiles, heads, rows, head_dim}));
-      };
-      const at::Tensor qs = cut(q), ks = cut(k), gs = cut(g);
-      const at::Tensor scores = at::bmm(qs, ks.transpose(1, 2)).mul_(scale);
-      const at::Tensor p = at::_softmax(scores, -1, /*half_to_float=*/false);
-      store(2, at::bmm(p.transpose(1, 2), gs));
-      const at::Tensor gp = at::bmm(gs, cut(v).transpose(1, 2));
-      const at::Tensor d = at::_softmax_backward_data(gp, p, -1, p.scalar_type()).mul_(scale);
-      store(0, at::bmm(d, ks));
-      store(1, at::bmm(d.transpose(1, 2), qs));
-    }
-    return results;
-  }
 };
 
 at::Tensor FullAttentionOnDevice(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
@@ -267,6 +368,11 @@ at::Tensor PackedAttention(const at::Tensor& q, const at::Tensor& k, const at::T
     const Range rows = {cu_seqlens[s], cu_seqlens[s + 1]};
     if (rows.size() == 0) continue;
     calls.push_back({rows, rows, causal});
+    if (IsShort(q, rows.size())) {
+      RunShort({Cut(q, rows), Cut(k, rows), Cut(v, rows)}, causal, heads, Cut(y, rows));
+      lse.emplace_back();
+      continue;
+    }
     Attended result = Run(calls.back(), q, k, v, heads);
     Queries(Cut(y, rows), heads).copy_(result.y);
     lse.push_back(std::move(result.lse));
@@ -320,9 +426,19 @@ at::Tensor FullAttention(const at::Tensor& q, const at::Tensor& k, const at::Ten
   const bool needs_node = NeedsNode({&q, &k, &v}, {});
   const BelowAutograd guard;
   const at::Tensor qs = Split(q, head_dim), ks = Split(k, head_dim), vs = Split(v, head_dim);
-  auto [result, lse] = at::_scaled_dot_product_flash_attention_for_cpu(
-      qs, ks, vs, /*dropout_p=*/0.0, /*is_causal=*/false);
-  at::Tensor y = Merge(result);
+  at::Tensor result, lse, y;
+  if (IsShort(q, q.size(1))) {
+    y = at::empty(q.sizes(), q.options());
+    for (int64_t i = 0; i < q.size(0); ++i) {
+      RunShort({q[i], k[i], v[i]}, /*causal=*/false, HeadsOf(q, k, head_dim), y[i]);
+    }
+  } else if (AvoidsMkl() && q.scalar_type() == at::kBFloat16) {
+    y = TilesByProducts(qs).Forward(qs, ks, vs);
+  } else {
+    std::tie(result, lse) = at::_scaled_dot_product_flash_attention_for_cpu(
+        qs, ks, vs, /*dropout_p=*/0.0, /*is_causal=*/false);
+    y = Merge(result);
+  }
   if (!needs_node) return y;
   auto node = std::make_shared<FullAttentionNode>();
   node->q = qs;

@@ -125,6 +125,8 @@ void AddMatrixProduct(at::Tensor sum, const at::Tensor& a, const at::Tensor& b) 
   if (!ByOneDnn(a, b, 1.0F, sum)) sum.addmm_(a, b);
 }
 
+bool AvoidsMkl() { return Used() && CpuPrefersOneDnn(); }
+
 bool ProductsAreOneDnns() { return OneDnn() != nullptr; }
 
 void UseOneDnn(bool use) { Used() = use; }

@@ -20,6 +20,9 @@ void MatrixProductInto(at::Tensor out, const at::Tensor& a, const at::Tensor& b)
 // sum += a b
 void AddMatrixProduct(at::Tensor sum, const at::Tensor& a, const at::Tensor& b);
 
+// Whether the CPU has AVX-512 and is not Intel's, so that what LibTorch computes by MKL, such as
+// the products in its attention kernel, takes slow kernels; false after UseOneDnn(false).
+bool AvoidsMkl();
 // Whether fp32 products on this machine's CPU are oneDNN's: it is installed, and the CPU has
 // AVX-512 and is not Intel's.
 bool ProductsAreOneDnns();
