@@ -111,32 +111,6 @@ std::vector<int> EvenTextCut(const PaperJob& job) {
   return begins;
 }
 
-LayerLoad LoadOf(const PaperJob& job) {
-  LayerLoad load;
-  const int64_t samples = PaperJob::kMicroBatch;
-  load.patches = load.image_tokens = samples * job.image_tokens;
-  const auto rows = static_cast<double>(job.image_tokens);
-  load.patch_pairs = static_cast<double>(samples) * rows * rows;
-  load.tokens = load.targets = samples * PaperJob::kTokens;
-  load.token_pairs = static_cast<double>(samples) * CausalPairs(PaperJob::kTokens);
-  return load;
-}
-
-CostModel ModelOf(const PaperJob& job, const VisionConfig& encoder, const Cluster& cluster) {
-  ModelConfig model;
-  model.model_type = "internvl";
-  model.has_vision = true;
-  model.vision = encoder;
-  model.text = job.text;
-  model.downsample_ratio = 1;
-  CostModel::Options options;
-  options.tensor = job.tensor;
-  options.style.program = &PublishedSystems();
-  options.style.sequence_parallel = true;
-  options.style.overlaps_transfers = true;
-  return CostModel(model, cluster, options);
-}
-
 struct FilledStep {
   double step_s = 0, share_in_bubbles = 0;
 };
@@ -212,15 +186,51 @@ TextConfig PaperText(int64_t hidden, int64_t layers, int64_t vocabulary) {
   return text;
 }
 
-PaperCosts CostsOfJob(const PaperJob& job) {
-  PaperCosts costs;
+LayerLoad LoadOf(const PaperJob& job) {
+  LayerLoad load;
+  const int64_t samples = PaperJob::kMicroBatch;
+  load.patches = load.image_tokens = samples * job.image_tokens;
+  const auto rows = static_cast<double>(job.image_tokens);
+  load.patch_pairs = static_cast<double>(samples) * rows * rows;
+  load.tokens = load.targets = samples * PaperJob::kTokens;
+  load.token_pairs = static_cast<double>(samples) * CausalPairs(PaperJob::kTokens);
+  return load;
+}
+
+ModelConfig ModelOf(const PaperJob& job, const VisionConfig& encoder) {
+  ModelConfig model;
+  model.model_type = "internvl";
+  model.has_vision = true;
+  model.vision = encoder;
+  model.text = job.text;
+  model.downsample_ratio = 1;
+  return model;
+}
+
+RunStyle PaperStyle() {
+  RunStyle style;
+  style.program = &PublishedSystems();
+  style.sequence_parallel = true;
+  style.overlaps_transfers = true;
+  return style;
+}
+
+Cluster ClusterOf(const PaperJob& job) {
   ClusterConfig section;
   section.preset = "h100-80g";
   section.nodes = job.gpus() / 8;
-  costs.cluster = MakeCluster(section);
+  return MakeCluster(section);
+}
+
+PaperCosts CostsOfJob(const PaperJob& job) {
+  PaperCosts costs;
+  costs.cluster = ClusterOf(job);
+  CostModel::Options options;
+  options.tensor = job.tensor;
+  options.style = PaperStyle();
   const LayerLoad load = LoadOf(job);
   for (size_t e = 0; e < job.encoders.size(); ++e) {
-    const CostModel model = ModelOf(job, job.encoders[e], costs.cluster);
+    const CostModel model(ModelOf(job, job.encoders[e]), costs.cluster, options);
     const bool last = e + 1 == job.encoders.size();
     for (int i = 0; i < model.num_layers(); ++i) {
       const LayerSpec& spec = model.specs()[static_cast<size_t>(i)];

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "balance/costs/cluster.h"
+#include "balance/costs/program.h"
 #include "models/spec/model_config.h"
 #include "parallel/schedule/encoder_pipelines.h"
 #include "parallel/schedule/fill_bubbles.h"
@@ -29,6 +30,13 @@ struct PaperJob {
 
 VisionConfig PaperEncoder(int64_t hidden);
 TextConfig PaperText(int64_t hidden, int64_t layers, int64_t vocabulary);
+
+// What the cost model takes of a job: its model with one of its encoders, how the published system
+// runs it, on which cluster, and a micro-batch.
+ModelConfig ModelOf(const PaperJob& job, const VisionConfig& encoder);
+RunStyle PaperStyle();
+Cluster ClusterOf(const PaperJob& job);
+LayerLoad LoadOf(const PaperJob& job);
 
 // One layer, on one rank of a tensor group, for one micro-batch.
 struct PaperLayer {

@@ -7,6 +7,7 @@
 #include "configs/base/error.h"
 #include "configs/base/json.h"
 #include "tests/bench/paper_optimus.h"
+#include "tests/bench/paper_optimus_plans.h"
 
 namespace equipoise::testing {
 namespace {
@@ -95,6 +96,22 @@ void PrintOthers(int64_t image_tokens) {
   for (size_t i = 0; i < jobs.size(); ++i) PrintJob(jobs[i], published[i]);
 }
 
+// What the planner makes of a job within the memory of its GPUs.
+void PrintPlans(const PaperJob& job) {
+  const auto value = [](const PaperPlan& plan) {
+    return Json{{"mesh", plan.mesh},
+                {"step_s", plan.step_s},
+                {"gib", plan.gib},
+                {"recomputed", plan.recomputed},
+                {"layers", plan.layers}};
+  };
+  Print({{"planned", job.name},
+         {"gpus", job.gpus()},
+         {"balanced", value(BalancedPlan(job))},
+         {"optimus", value(OptimusPlan(job))},
+         {"joint", value(JointPlan(job))}});
+}
+
 // How much the bubbles of the largest job hold of a smaller encoder load.
 void PrintLoads() {
   for (const int64_t image_tokens : {128, 256, 512, 1024, 2048}) {
@@ -116,6 +133,7 @@ void Run() {
         Strong(row.data, image_tokens),
         {{"megatron", row.megatron_s}, {"balanced", row.balanced_s}, {"optimus", row.optimus_s}});
   }
+  for (const StrongRow& row : kStrong) PrintPlans(Strong(row.data, image_tokens));
   PrintOthers(image_tokens);
   PrintLoads();
 }

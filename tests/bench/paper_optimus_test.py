@@ -55,6 +55,19 @@ def main():
               job["dep"]["step_s"] <= steps[0])
         check(f"{job['job']}: no shorter than its work", steps[-1] >= job["work_s"])
         check(f"{job['job']}: ahead of a balanced chain", steps[-1] <= job["balanced"]["step_s"])
+    plans = [line for line in lines if "planned" in line]
+    check("three planned jobs", len(plans) == 3)
+    for line in plans:
+        optimus, joint = line["optimus"], line["joint"]
+        check(f"{line['planned']}: all fit: {line}",
+              all(0 < line[name]["gib"] <= 80 for name in ("balanced", "optimus", "joint")))
+        check(f"{line['planned']}: the joint plan is 5 % below Optimus'",
+              0 < joint["step_s"] <= 0.95 * optimus["step_s"])
+        check(f"{line['planned']}: no longer than the balanced one",
+              joint["step_s"] <= line["balanced"]["step_s"] * (1 + 1e-9))
+        words = f"| {line['gpus']:,} | joint | {joint['mesh']} | {joint['step_s']:.2f} |"
+        with open(PAGE) as page:
+            check(f"the page has {words}", words in page.read())
     print(f"{passed} passed, {failed} failed")
     sys.exit(int(failed > 0))
 
