@@ -18,6 +18,7 @@ LEGS = [
     (3, {"pipeline": 3, "encoder": "disaggregated", "schedule": "interleaved"}),
     (4, {"data": 2, "pipeline": 2, "encoder": "disaggregated"}),
     (2, {"pipeline": 2, "encoder": "optimus", "encoder_chunks": 2}),
+    (2, {"pipeline": 2, "encoder": "optimus", "encoder_static": "true"}),
     (8, {"data": 2, "pipeline": 2, "tensor": 2, "zero": 3}),
     (4, {"pipeline": 4, "encoder": "dep", "encoder_ranks": 2, "schedule": "zb_h1"}),
     (2, {"pipeline": 2, "schedule": "interleaved"}),

@@ -356,16 +356,19 @@ TEST_CASE("copies of an encoder may have fewer tensor ranks than the language mo
                     "language model; leave it out");
 }
 
-TEST_CASE("an encoder that is not in the bubbles has no stream of its own") {
-  ParallelSection parallel = InBubbles("optimus");
-  parallel.encoder_stream = true;
-  CHECK_NOTHROW(PlanOf(parallel, 4));
+TEST_CASE("an encoder that is not in the bubbles has no stream of its own, nor a fixed place") {
+  ParallelSection stream = InBubbles("optimus"), fixed = stream;
+  stream.encoder_stream = true;
+  fixed.encoder_static = true;
+  CHECK_NOTHROW(PlanOf(stream, 4));
+  CHECK_NOTHROW(PlanOf(fixed, 4));
   for (const char* elsewhere : {"inline", "disaggregated"}) {
-    parallel.encoder = elsewhere;
-    CHECK_THROWS_WITH(PlanOf(parallel, 4),
-                      "parallel.encoder_stream: an encoder that is " + std::string(elsewhere) +
-                          " is not in the bubbles; set parallel.encoder to three_phase, dep, "
-                          "optimus_coarse, optimus or auto, or leave parallel.encoder_stream out");
+    stream.encoder = fixed.encoder = elsewhere;
+    const std::string why = "an encoder that is " + std::string(elsewhere) +
+                            " is not in the bubbles; set parallel.encoder to three_phase, dep, "
+                            "optimus_coarse, optimus or auto, or leave parallel.";
+    CHECK_THROWS_WITH(PlanOf(stream, 4), "parallel.encoder_stream: " + why + "encoder_stream out");
+    CHECK_THROWS_WITH(PlanOf(fixed, 4), "parallel.encoder_static: " + why + "encoder_static out");
   }
 }
 

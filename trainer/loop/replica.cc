@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <string>
@@ -12,6 +13,7 @@
 #include "configs/base/json.h"
 #include "configs/yaml/config_json.h"
 #include "models/families/families.h"
+#include "models/spec/layer_load.h"
 #include "parallel/mesh.h"
 #include "trainer/device/compute_device.h"
 #include "trainer/device/compute_dtype.h"
@@ -38,6 +40,14 @@ std::optional<uint64_t> RoundingSeed(const TrainSection& train) {
   return static_cast<uint64_t>(train.seed);
 }
 
+// Of the largest micro-batch that the limits allow; of one tile and a sample's tokens where they
+// are not set, as micro-batches have a number of samples.
+LayerLoad FullLoad(const RunConfig& config, const ModelConfig& model, const PackLimits& limits) {
+  const int64_t tiles = std::max<int64_t>(1, limits.tiles);
+  const int64_t tokens = limits.tokens > 0 ? limits.tokens : config.data.max_tokens;
+  return SingleSegment(ImageSpecOf(model).LoadOfTiles(tiles), tokens);
+}
+
 }  // namespace
 
 Replica::Replica(RunContext& context, const ModelConfig& config, const Plan& plan,
@@ -46,6 +56,7 @@ Replica::Replica(RunContext& context, const ModelConfig& config, const Plan& pla
       context_(context),
       config_(config),
       plan_(plan),
+      full_(FullLoad(context.config, config, limits)),
       forecast_(context.config, config, plan,
                 ThisDevice(context.setup.precision, context.device())),
       accumulation_(Accumulation(context.config, plan)) {
@@ -68,7 +79,10 @@ Replica::Replica(RunContext& context, const ModelConfig& config, const Plan& pla
 
 void Replica::Build() {
   ParallelModel::Options options = ModelOptionsOf(context_.config, context_.setup);
-  options.costs = [this](const std::vector<LayerLoad>& loads) { return forecast_.Costs(loads); };
+  options.costs = [this](const std::vector<LayerLoad>& loads) {
+    if (!context_.config.parallel.encoder_static) return forecast_.Costs(loads);
+    return forecast_.Costs(std::vector<LayerLoad>(loads.size(), full_));
+  };
   model_ =
       std::make_unique<ParallelModel>(config_, plan_, options, context_.world(), context_.recorder);
   const TrainSection& train = context_.config.train;

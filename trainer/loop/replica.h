@@ -57,6 +57,7 @@ class Replica {
   RunContext& context_;
   ModelConfig config_;
   Plan plan_;
+  LayerLoad full_;  // by which an encoder with a fixed place is laid into bubbles
   StepForecast forecast_;
   int64_t accumulation_;
   std::unique_ptr<ParallelModel> model_;

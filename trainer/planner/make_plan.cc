@@ -176,13 +176,13 @@ EncoderPins EncoderPinsOf(const RunConfig& config, const ModelConfig& model) {
         "encoder sum theirs on the GPUs; use train.offload: [optimizer], or encoder: inline",
         parallel.encoder));
   }
-  if (parallel.encoder_stream && pins.placement && !FillsBubbles(*pins.placement)) {
-    throw ConfigError(
-        fmt::format("parallel.encoder_stream: an encoder that is {} is not in the bubbles; set "
-                    "parallel.encoder "
-                    "to three_phase, dep, optimus_coarse, optimus or auto, or leave "
-                    "parallel.encoder_stream out",
-                    parallel.encoder));
+  for (const auto& [key, given] : {std::pair("encoder_stream", parallel.encoder_stream),
+                                   std::pair("encoder_static", parallel.encoder_static)}) {
+    if (!given || !pins.placement || FillsBubbles(*pins.placement)) continue;
+    throw ConfigError(fmt::format(
+        "parallel.{0}: an encoder that is {1} is not in the bubbles; set parallel.encoder to "
+        "three_phase, dep, optimus_coarse, optimus or auto, or leave parallel.{0} out",
+        key, parallel.encoder));
   }
   if (!pins.placement && !model.has_vision) pins.placement = EncoderPlacement::kInline;
   if (pins.placement == EncoderPlacement::kInline) {

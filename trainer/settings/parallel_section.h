@@ -19,7 +19,7 @@ struct ParallelSection {
   std::optional<std::string> schedule;
   std::vector<int64_t> stage_layers;
   std::optional<int64_t> zero, zero_ranks;
-  bool prefetch = false, encoder_stream = false;
+  bool prefetch = false, encoder_stream = false, encoder_static = false;
   std::optional<bool> sequence;
   std::optional<int64_t> context;
   int64_t bucket_bytes = 4 << 20;
@@ -68,6 +68,9 @@ struct ParallelSection {
         "encoder_stream", encoder_stream,
         "on GPUs, an encoder in the bubbles computes on a CUDA stream of its own, beside what the "
         "language model's tensor ranks sum; worth most with `encoder_tensor: 1`");
+    visit("encoder_static", encoder_static,
+          "to compare with: an encoder in the bubbles is laid there as if every micro-batch were "
+          "full, not anew by the patches of each step");
     visit("schedule", schedule,
           "order of the pipeline's passes: naive, gpipe, 1f1b, zb_h1, interleaved, zb_v, or a file "
           "that "
