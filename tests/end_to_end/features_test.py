@@ -297,7 +297,7 @@ def probe(bench):
         check(f"{ranks} ranks {settings}: bit-equal losses with and without",
               tiny_case.losses(without) == tiny_case.losses(with_probe))
     _, done = bench.run("auto", cluster__memory_gb=1)
-    left_out = re.search(r"probe: skipped, as .* to take ([\d.]+) MiB of 1024.0", done.stderr)
+    left_out = re.search(r"probe: none, as .* to take ([\d.]+) MiB of 1024.0", done.stderr)
     check("run.probe auto: none where the forecast is far below the memory", left_out,
           done.stderr[-600:])
     enough = 1.9 * float(left_out[1]) / 1024 if left_out else 1

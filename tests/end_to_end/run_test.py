@@ -134,7 +134,7 @@ def check_run(results, folder, config):
     results.check("and prints nothing on standard output", done.stdout == "", done.stdout)
     last = -1
     for line in ("2 ranks on cpu, fp32, 1 thread each", "600 s for a wait at most, deterministic",
-                 "drawing random weights, seed 1", "probe: skipped",
+                 "drawing random weights, seed 1", "probe: none, ",
                  "micro-batches an epoch (what a rank computes",
                  "packs by isf+, at most ", " tiles (chosen) and 128 tokens (data.max_tokens)",
                  "2 data ranks wait ", "; with random micro-batches of ",

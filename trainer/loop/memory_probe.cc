@@ -109,7 +109,7 @@ void ProbeMemory(RunContext& context, const RunData& data, Replica& replica) {
   const bool close = AnyRank(context.world(), 2 * worst.highest > memory);
   if (when == MemoryProbe::kAuto && !close) {
     spdlog::info(
-        "probe: skipped, as the worst micro-batch is forecast to take {:.1f} MiB of {:.1f}, less "
+        "probe: none, as the worst micro-batch is forecast to take {:.1f} MiB of {:.1f}, less "
         "than half (run.probe: true runs it)",
         MiB(worst.highest), MiB(memory));
     return;
