@@ -103,6 +103,17 @@ TEST_CASE("sums over tensor ranks and gathered weights are told", "[doctor][cpu]
   CHECK(tensor.table.Total(IdleCause::kWarmUp) == 0);
 }
 
+// Its step has ops of the next step's micro-batches too.
+TEST_CASE("a plan whose encoder runs a step ahead is examined", "[doctor][cpu]") {
+  const ScratchFolder folder;
+  const Diagnosis ahead =
+      DiagnosisOf(folder, {"parallel.pipeline=2", "parallel.data=2", "parallel.tensor=2",
+                           "cluster.nodes=1", "model.freeze=[vision,projector]",
+                           "parallel.encoder=optimus", "parallel.prefetch=true"});
+  CheckAddsUp(ahead.table);
+  CHECK(ahead.table.Total(IdleCause::kTensor) > 0);
+}
+
 TEST_CASE("a trace of a plan is examined by itself", "[doctor][cpu]") {
   const ScratchFolder folder;
   const PlanReport report = Planned(folder, {"parallel.pipeline=4", "parallel.data=2",

@@ -27,7 +27,7 @@ class InsideOps {
       : with_(request, plan),
         without_links_(WithLinksFree(request)),
         without_(without_links_, plan),
-        loads_(with_.HeaviestLoads(plan.data())),
+        loads_(LoadsOf(with_, plan, request.RunsAhead(plan))),
         costs_(StageCosts(with_.costs(), plan, request.cluster, loads_)),
         free_(StageCosts(without_.costs(), plan, without_links_.cluster, loads_)) {}
 
@@ -38,6 +38,13 @@ class InsideOps {
   }
 
  private:
+  // Those of the timeline's ops: of the next step too, where the encoder runs ahead (PlannedStep).
+  static std::vector<LayerLoad> LoadsOf(const PlanFitter& fitter, const Plan& plan, bool ahead) {
+    const std::vector<LayerLoad> now = fitter.HeaviestLoads(plan.data());
+    std::vector<LayerLoad> all = now;
+    if (ahead) all.insert(all.end(), now.begin(), now.end());
+    return all;
+  }
   static PlanRequest WithLinksFree(PlanRequest request) {
     request.cluster = WithoutLinks(request.cluster);
     return request;

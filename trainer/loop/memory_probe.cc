@@ -104,7 +104,7 @@ void ProbeMemory(RunContext& context, const RunData& data, Replica& replica) {
   if (when == MemoryProbe::kNever) return;
   const auto probing = context.activity.During("probing memory");
   const WorstPack worst = FindWorst(LargestPacks(data.MakePacker(replica.plan().data())), replica);
-  // No forecast has been so far off (docs/cost_model.md). The memory of machines may differ.
+  // No forecast of a step's total has been so far off. The memory of machines may differ.
   const int64_t memory = replica.forecast().memory_bytes();
   const bool close = AnyRank(context.world(), 2 * worst.highest > memory);
   if (when == MemoryProbe::kAuto && !close) {
