@@ -6,6 +6,7 @@
 #include <ATen/ops/gather.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
 #include <optional>
@@ -90,17 +91,13 @@ at::Tensor InputGradient(const at::Tensor& g, const at::Tensor& weight) {
 
 void AddWeightGradient(const at::Tensor& g, const at::Tensor& x, Parameter& weight,
                        Gradients& gradients) {
-  if (gradients.in_backward) {
-    const at::Tensor product = MatrixProduct(g.t(), x);
-    // Several chunks are summed in fp32; a single one keeps its dtype.
-    gradients.weight =
-        gradients.weight.defined() ? gradients.weight.to(at::kFloat).add_(product) : product;
-  } else {
-    const auto [aligned, rest] = ColumnsOf(g, g.size(1));
-    AddProduct(weight.gradient.narrow(0, 0, aligned), g.narrow(1, 0, aligned), x);
-    if (rest > 0)
-      AddProduct(weight.gradient.narrow(0, aligned, rest), g.narrow(1, aligned, rest), x);
-  }
+  // The same products and roundings in both: a head on a stage of its own adds at once.
+  if (gradients.in_backward && !gradients.weight.defined())
+    gradients.weight = at::zeros_like(weight.gradient);
+  const at::Tensor& sum = gradients.in_backward ? gradients.weight : weight.gradient;
+  const auto [aligned, rest] = ColumnsOf(g, g.size(1));
+  AddProduct(sum.narrow(0, 0, aligned), g.narrow(1, 0, aligned), x);
+  if (rest > 0) AddProduct(sum.narrow(0, aligned, rest), g.narrow(1, aligned, rest), x);
 }
 
 // The softmax of one chunk's rows.

@@ -19,7 +19,7 @@ struct Targets {
 // pass computes the gradient of x, which is saved (backward then costs nothing), and adds that of
 // the weight.
 //
-// `in_backward` saves the weight's gradient, at the weight's size, and adds it in backward. For a
+// `in_backward` saves the weight's gradient, in fp32, and adds it in backward. For a
 // weight that other operations add to as well: the order of the sums, and so their bits, then
 // depends on the order of backward passes only.
 //

@@ -13,23 +13,11 @@ namespace equipoise::ops {
 namespace {
 
 constexpr int64_t kElementGrain = 1 << 15;  // fewest elements for a thread
-constexpr int64_t kColumnGrain = 256;
-
-bool HasKernel(const at::Tensor& t) {
-  return t.is_cpu() && (t.scalar_type() == at::kBFloat16 || t.scalar_type() == at::kHalf);
-}
-
-// Calls run(T()) with T = Bf16 or Fp16. REQUIRES: HasKernel().
-template <class Run>
-void On16Bits(const at::Tensor& t, const Run& run) {
-  if (t.scalar_type() == at::kHalf) return run(Fp16());
-  run(Bf16());
-}
 
 }  // namespace
 
 void AddTo(const at::Tensor& gradient, const at::Tensor& d) {
-  if (!HasKernel(d) || !d.is_contiguous() || !gradient.is_contiguous()) {
+  if (!Has16Bits(d) || !d.is_contiguous() || !gradient.is_contiguous()) {
     gradient.add_(d);
     return;
   }
@@ -47,7 +35,7 @@ void AddProduct(const at::Tensor& gradient, const at::Tensor& g, const at::Tenso
   if (g.scalar_type() == gradient.scalar_type()) {
     AddMatrixProduct(sum, g.t(), x);
   } else if (g.is_cpu()) {
-    AddTo(gradient, MatrixProduct(g.t(), x));
+    if (!AddBf16Product(gradient, g.t(), x)) AddTo(gradient, MatrixProduct(g.t(), x));
   } else {
     at::addmm_out(sum, gradient, g.t(), x, at::kFloat);
   }
@@ -69,11 +57,11 @@ std::optional<ColumnSums> OwnColumnSums(const at::Tensor& g, const WeightedRows&
 
 at::Tensor SumOfRows(const at::Tensor& g) {
   if (const auto own = OwnColumnSums(g, {}, /*plain=*/false)) return own->weighted;
-  if (!HasKernel(g) || g.stride(1) != 1) return at::sum(g, {0}, /*keepdim=*/false, at::kFloat);
+  if (!Has16Bits(g) || g.stride(1) != 1) return at::sum(g, {0}, /*keepdim=*/false, at::kFloat);
   at::Tensor sum = at::zeros({g.size(1)}, at::kFloat);
   auto* sums = sum.mutable_data_ptr<float>();
   // Threads share the columns.
-  IntraOpFor(0, g.size(1), kColumnGrain, [&](int64_t first, int64_t last) {
+  ForColumns(g.size(1), [&](int64_t first, int64_t last) {
     On16Bits(g, [&](auto type) {
       const Rows rows = {0, g.size(0), last - first, g.stride(0)};
       AddRows(rows, Data<decltype(type)>(g) + first, sums + first);

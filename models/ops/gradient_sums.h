@@ -13,8 +13,8 @@ namespace equipoise::ops {
 void AddTo(const at::Tensor& gradient, const at::Tensor& d);
 
 // gradient += g' x, where g is [rows, out], x [rows, in] of one dtype and `gradient` [out, in] in
-// fp32. On a GPU the product is added as it is computed, in fp32; on a CPU a 16-bit product is
-// rounded before it is added.
+// fp32. On a GPU, and on a CPU with bf16 products of oneDNN's, the product is added as it is
+// computed, in fp32; on other CPUs a 16-bit product is rounded before it is added.
 void AddProduct(const at::Tensor& gradient, const at::Tensor& g, const at::Tensor& x);
 
 // The sum of the rows of g [rows, n]: fp32 [n], with bits that do not depend on the number of

@@ -19,6 +19,9 @@ at::Tensor MatrixProductPlus(const at::Tensor& bias, const at::Tensor& a, const 
 void MatrixProductInto(at::Tensor out, const at::Tensor& a, const at::Tensor& b);
 // sum += a b
 void AddMatrixProduct(at::Tensor sum, const at::Tensor& a, const at::Tensor& b);
+// sum += a b for bf16 matrices and a sum in fp32, of which nothing is rounded to bf16; false, and
+// nothing is done, where the CPU has no bf16 products or oneDNN's are not taken.
+bool AddBf16Product(at::Tensor sum, const at::Tensor& a, const at::Tensor& b);
 
 // Whether the CPU has AVX-512 and is not Intel's, so that what LibTorch computes by MKL, such as
 // the products in its attention kernel, takes slow kernels; false after UseOneDnn(false).

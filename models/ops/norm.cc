@@ -3,6 +3,7 @@
 #include <ATen/ops/_fused_rms_norm.h>
 #include <ATen/ops/_fused_rms_norm_backward.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/native_layer_norm.h>
 #include <ATen/ops/native_layer_norm_backward.h>
 #include <ATen/ops/zeros.h>
@@ -20,8 +21,6 @@
 namespace equipoise::ops {
 namespace {
 
-constexpr int64_t kColumnGrain = 256;  // fewest columns for a thread
-
 struct LayerNormNode : SavingNode {
   Parameter* weight = nullptr;
   Parameter* bias = nullptr;
@@ -33,6 +32,7 @@ struct LayerNormNode : SavingNode {
     const std::array<bool, 3> wanted = {task_should_compute_output(0), weight->trainable && !own,
                                         bias->trainable && !own};
     if (std::ranges::none_of(wanted, [](bool one) { return one; })) return {at::Tensor()};
+    if (Has16Bits(x)) return {OnCpu(g, wanted)};
     auto [gx, gw, gb] = at::native_layer_norm_backward(g, x, {x.size(-1)}, mean, rstd,
                                                        weight->value, bias->value, wanted);
     if (wanted[1]) weight->AddGradient(gw);
@@ -56,6 +56,34 @@ struct LayerNormNode : SavingNode {
     weight->AddGradient(sums->weighted);
     bias->AddGradient(sums->plain);
     return true;
+  }
+
+  // Of 16 bits on the CPU: the gradient of x where the first is wanted, those of weight and bias
+  // where one of the others is.
+  at::Tensor OnCpu(const at::Tensor& g, const std::array<bool, 3>& wanted) const {
+    const int64_t size = x.size(-1), num_rows = x.numel() / size;
+    const LayerNormStatistics statistics = {mean.mutable_data_ptr<float>(),
+                                            rstd.mutable_data_ptr<float>()};
+    at::Tensor gx = wanted[0] ? at::empty(x.sizes(), x.options()) : at::Tensor();
+    at::Tensor sums = at::zeros({2, size}, at::kFloat);
+    On16Bits(x, [&](auto type) {
+      using T = decltype(type);
+      if (wanted[0]) {
+        ForRows(num_rows, size, [&](int64_t begin, int64_t end) {
+          LayerNormInputGradient({begin, end, size, size}, Data<T>(g), Data<T>(x),
+                                 Data<T>(weight->value), statistics, MutableData<T>(gx));
+        });
+      }
+      if (!wanted[1] && !wanted[2]) return;
+      auto* of_weight = sums.mutable_data_ptr<float>();
+      ForColumns(size, [&](int64_t first, int64_t last) {
+        LayerNormWeightGradients({0, num_rows, size, size}, Data<T>(g), Data<T>(x), statistics,
+                                 first, last, of_weight, of_weight + size);
+      });
+    });
+    if (wanted[1]) weight->AddGradient(sums.select(0, 0));
+    if (wanted[2]) bias->AddGradient(sums.select(0, 1));
+    return gx;
   }
 };
 
@@ -89,7 +117,7 @@ struct RmsNormNode : SavingNode {
   void AddWeightGradient(const at::Tensor& g) const {
     at::Tensor sum = at::zeros({x.size(1)}, at::kFloat);
     const float* scale = rstd.const_data_ptr<float>();
-    IntraOpFor(0, x.size(1), kColumnGrain, [&](int64_t first, int64_t last) {
+    ForColumns(x.size(1), [&](int64_t first, int64_t last) {
       OnType(x, {0, x.size(0), x.size(1), x.stride(0)}, [&](auto type, const Rows& rows) {
         using T = decltype(type);
         RmsNormWeightGradient(rows, Data<T>(g), Data<T>(x), scale, first, last,
@@ -150,13 +178,34 @@ at::Tensor RmsNormOnDevice(const at::Tensor& x, Parameter& weight, double eps,
   return y;
 }
 
+// Result, mean and rstd of each row, as at::native_layer_norm().
+std::tuple<at::Tensor, at::Tensor, at::Tensor> Normalised(const at::Tensor& x,
+                                                          const at::Tensor& weight,
+                                                          const at::Tensor& bias, double eps) {
+  const int64_t size = x.size(-1);
+  if (!Has16Bits(x)) return at::native_layer_norm(x, {size}, weight, bias, eps);
+  const int64_t num_rows = x.numel() / size;
+  at::Tensor y = at::empty(x.sizes(), x.options());
+  const at::Tensor mean = at::empty({num_rows}, at::kFloat), rstd = at::empty_like(mean);
+  const LayerNormStatistics statistics = {mean.mutable_data_ptr<float>(),
+                                          rstd.mutable_data_ptr<float>()};
+  ForRows(num_rows, size, [&](int64_t begin, int64_t end) {
+    On16Bits(x, [&](auto type) {
+      using T = decltype(type);
+      LayerNormRows({begin, end, size, size}, Data<T>(x), Data<T>(weight), Data<T>(bias),
+                    static_cast<float>(eps), MutableData<T>(y), statistics);
+    });
+  });
+  return {y, mean, rstd};
+}
+
 }  // namespace
 
 at::Tensor LayerNorm(const at::Tensor& x, Parameter& weight, Parameter& bias, double eps) {
   const bool needs_node = NeedsNode({&x}, {&weight, &bias});
   const BelowAutograd guard;
   const at::Tensor input = x.contiguous();
-  auto [y, mean, rstd] = at::native_layer_norm(input, {x.size(-1)}, weight.value, bias.value, eps);
+  auto [y, mean, rstd] = Normalised(input, weight.value, bias.value, eps);
   if (!needs_node) return y;
   auto node = std::make_shared<LayerNormNode>();
   node->weight = &weight;

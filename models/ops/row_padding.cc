@@ -11,7 +11,7 @@ int64_t PaddedRows(int64_t rows) {
   constexpr int64_t kLeast = 16;  // rows of the CPU's matrix units
   if (rows < kLeast) return rows;
   const auto below = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(rows)));
-  const int64_t unit = std::max({kLeast, std::min(below / 16, 2 * kLeast), below / 32});
+  const int64_t unit = std::max(kLeast, below / 64);
   return (rows + unit - 1) / unit * unit;
 }
 

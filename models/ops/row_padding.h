@@ -11,8 +11,8 @@ namespace equipoise::ops {
 // close but not equal; rounding them up leaves few different ones. Rows of zeros add nothing to a
 // sum over rows, and their own results are cut off.
 
-// `rows` rounded up to a multiple of 16; from 256 on to one of 16 numbers between successive powers
-// of two, from 1024 on to one of 32. Fewer than 16 stay as they are.
+// `rows` rounded up to a multiple of 16, from 1024 on to one of 64 numbers between successive
+// powers of two. Fewer than 16 stay as they are.
 int64_t PaddedRows(int64_t rows);
 
 // x [rows, n] as `dtype`, with rows of zeros up to PaddedRows(rows) where `dtype` has 16 bits and x

@@ -1,9 +1,10 @@
 #include "models/ops/short_attention.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
+
+#include "models/ops/exponential.h"
 
 // The factors of a head are widened to fp32 once, with zeros up to whole vectors; all products are
 // then tiles of 8 rows by 16 columns, whose sums stay in registers: 8 independent chains of
@@ -66,20 +67,6 @@ EQUIPOISE_INLINE void Product(const Block& block, const Factor& a, const Matrix&
     Tile(left, {b.data + block.first * b.stride + j, b.stride}, block.last - block.first,
          {c.data + block.row * c.stride + j, c.stride}, add);
   }
-}
-
-// e^x for x <= 0, to 2e-7: 2^n e^r with |r| <= ln 2 / 2, and e^r by its series to r^7.
-EQUIPOISE_INLINE float Exp(float x) {
-  x = x < -87.0F ? -87.0F : x;
-  constexpr float kLog2E = 1.44269504F, kLn2High = 0.693359375F, kLn2Low = -2.12194440e-4F;
-  constexpr float kRound = 12582912.0F;  // 1.5 * 2^23: adding it rounds to an integer
-  const float shifted = x * kLog2E + kRound, n = shifted - kRound;
-  const float r = (x - n * kLn2High) - n * kLn2Low;
-  float sum = (1.0F / 5040 * r + 1.0F / 720) * r + 1.0F / 120;
-  sum = ((sum * r + 1.0F / 24) * r + 1.0F / 6) * r + 0.5F;
-  sum = (sum * r + 1.0F) * r + 1.0F;
-  const auto exponent = std::bit_cast<int32_t>(shifted) - std::bit_cast<int32_t>(kRound) + 127;
-  return sum * std::bit_cast<float>(exponent << 23);
 }
 
 // The matrices of a head in `memory`, with zeros beyond its rows and columns.
@@ -154,7 +141,7 @@ EQUIPOISE_INLINE void Probabilities(const Head& head) {
     float sum = 0;
 #pragma omp simd reduction(+ : sum)
     for (int64_t j = 0; j < seen; ++j) {
-      p[j] = Exp((p[j] - largest) * head.scale);
+      p[j] = ExpOfNegative((p[j] - largest) * head.scale);
       sum += p[j];
     }
     const float share = seen > 0 ? 1.0F / sum : 0;

@@ -4,17 +4,19 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <cmath>
+#include <functional>
 #include <set>
 
 #include "models/ops/activation.h"
 #include "models/ops/cross_entropy.h"
 #include "models/ops/embedding.h"
+#include "models/ops/gelu.h"
 #include "models/ops/gradient_sums.h"
 #include "models/ops/interpolated_positions.h"
 #include "models/ops/linear.h"
 #include "models/ops/norm.h"
 #include "models/ops/patches.h"
-#include "models/ops/quick_gelu.h"
 #include "models/ops/rotary.h"
 #include "models/ops/row_padding.h"
 #include "tests/models/check_op.h"
@@ -103,11 +105,42 @@ TEST_CASE("activations and layer scale", "[ops][cpu]") {
          [](const Tensors& x, const Tensors& w) { return x[0] + x[1] * w[0]; }});
 }
 
-TEST_CASE("quick GELU", "[ops][cpu]") {
-  Check({{{5, 24}},
-         {},
-         [](const Tensors& x, const Weights&) { return ops::QuickGelu(x[0]); },
-         [](const Tensors& x, const Tensors&) { return x[0] * at::sigmoid(1.702 * x[0]); }});
+TEST_CASE("GELU, exact and approximate", "[ops][cpu]") {
+  using ops::GeluForm;
+  const auto check = [](GeluForm form,
+                        const std::function<at::Tensor(const at::Tensor&)>& formula) {
+    Check({{{5, 24}},
+           {},
+           [form](const Tensors& x, const Weights&) { return ops::Gelu(3 * x[0], form); },
+           [formula](const Tensors& x, const Tensors&) { return formula(3 * x[0]); }});
+  };
+  check(GeluForm::kExact, [](const at::Tensor& x) { return at::gelu(x); });
+  check(GeluForm::kTanh, [](const at::Tensor& x) { return at::gelu(x, "tanh"); });
+  check(GeluForm::kQuick, [](const at::Tensor& x) { return x * at::sigmoid(1.702 * x); });
+}
+
+TEST_CASE("activations of every bf16 number, its tails too", "[ops][cpu]") {
+  const at::Tensor bits = at::arange(-32768, 32768, at::kInt).to(at::kShort);
+  at::Tensor x = bits.view(at::kBFloat16);
+  x = x.index({at::isfinite(x)});
+  const at::Tensor wide = x.to(at::kDouble);
+  // An ulp of bf16; what is below e^-87 may be 0.
+  const auto near = [](const at::Tensor& found, const at::Tensor& expected) {
+    const at::Tensor bound = expected.abs() * 0x1p-7 + 1e-35;
+    return ((found.to(at::kDouble) - expected).abs() <= bound).all().item<bool>();
+  };
+  const at::Tensor share = 0.5 * at::special_erfc(-wide / std::sqrt(2.0));
+  CHECK(near(ops::Gelu(x), wide * share));
+  x.requires_grad_();
+  const at::Tensor slope = share + wide * (-0.5 * wide.square()).exp() / std::sqrt(2 * M_PI);
+  ops::Gelu(x).backward(at::ones_like(x));
+  // Where the two terms cancel each other the difference has their error.
+  CHECK(
+      ((x.grad().to(at::kDouble) - slope).abs() <= slope.abs() * 0x1p-7 + 2e-6).all().item<bool>());
+  const at::Tensor gates = at::stack({x.detach(), at::ones_like(x)}, 1);
+  CHECK(near(ops::SwiGlu(gates).squeeze(1), wide * at::sigmoid(wide)));
+  CHECK(ops::Gelu(at::full({1}, NAN, at::kBFloat16)).isnan().item<bool>());
+  CHECK(ops::SwiGlu(at::full({1, 2}, NAN, at::kBFloat16)).isnan().item<bool>());
 }
 
 TEST_CASE("embedding with image features in their places", "[ops][cpu]") {
@@ -289,13 +322,13 @@ TEST_CASE("16-bit products meet few numbers of rows", "[ops][cpu]") {
   for (int64_t rows = 0; rows <= 4096; ++rows) {
     const int64_t padded = ops::PaddedRows(rows);
     CHECK(padded >= rows);
-    CHECK(padded < rows + std::max<int64_t>(16, rows / (rows < 1024 ? 16 : 32) + 1));
+    CHECK(padded < rows + std::max<int64_t>(16, rows / 64 + 1));
     CHECK(ops::PaddedRows(padded) == padded);
     if (rows < 16) CHECK(padded == rows);
     if (rows > 512 && rows <= 1024) sizes.insert(padded);
     if (rows > 1024 && rows <= 2048) sizes.insert(padded);
   }
-  CHECK(sizes.size() == 16 + 32);
+  CHECK(sizes.size() == 32 + 64);
 
   const at::Tensor x = Normal({37, 8}, 1);
   CHECK(ops::PadRows(x, at::kFloat).is_same(x));

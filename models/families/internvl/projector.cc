@@ -1,7 +1,6 @@
 #include "models/families/internvl/projector.h"
 
-#include <ATen/ops/gelu.h>
-
+#include "models/ops/gelu.h"
 #include "models/ops/norm.h"
 #include "models/ops/patches.h"
 
@@ -26,7 +25,7 @@ at::Tensor ProjectorLayer::Forward(const MicroBatch& /*batch*/, const at::Tensor
   if (!input.defined()) return {};
   const at::Tensor merged = ops::MergeSquares(input, square_).flatten(0, 1);
   const at::Tensor normal = ops::LayerNorm(merged, norm_weight_, norm_bias_, kNormEps);
-  return linear_2_(at::gelu(linear_1_(normal)));
+  return linear_2_(ops::Gelu(linear_1_(normal)));
 }
 
 }  // namespace equipoise

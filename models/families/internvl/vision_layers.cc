@@ -1,6 +1,5 @@
 #include "models/families/internvl/vision_layers.h"
 
-#include <ATen/ops/gelu.h>
 #include <ATen/ops/split_with_sizes.h>
 
 #include <algorithm>
@@ -9,6 +8,7 @@
 #include "models/ops/attention.h"
 #include "models/ops/dropout.h"
 #include "models/ops/embedding.h"
+#include "models/ops/gelu.h"
 #include "models/ops/norm.h"
 #include "models/ops/patches.h"
 #include "models/ops/split_norm.h"
@@ -90,7 +90,7 @@ at::Tensor VisionLayer::ForwardHalf(Half half, const MicroBatch& /*batch*/,
     const at::Tensor attended = Attention(Apply(attention_norm_, input));
     return ops::ScaledResidual(input, WithDropPath(attended, "attention"), attention_scale_);
   }
-  const at::Tensor inner = at::gelu(fc1_(Apply(mlp_norm_, input)));
+  const at::Tensor inner = ops::Gelu(fc1_(Apply(mlp_norm_, input)));
   return ops::ScaledResidual(input, WithDropPath(fc2_(inner), "mlp"), mlp_scale_);
 }
 

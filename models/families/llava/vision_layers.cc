@@ -1,7 +1,6 @@
 #include "models/families/llava/vision_layers.h"
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/gelu.h>
 #include <ATen/ops/split_with_sizes.h>
 
 #include <algorithm>
@@ -10,9 +9,9 @@
 #include "models/families/llava/encoder_specs.h"
 #include "models/ops/attention.h"
 #include "models/ops/embedding.h"
+#include "models/ops/gelu.h"
 #include "models/ops/norm.h"
 #include "models/ops/patches.h"
-#include "models/ops/quick_gelu.h"
 #include "models/spec/any_resolution.h"
 #include "parallel/device.h"
 
@@ -89,8 +88,7 @@ at::Tensor ClipBlockLayer::Apply(const Norm& norm, const at::Tensor& x) const {
 }
 
 at::Tensor ClipBlockLayer::Activation(const at::Tensor& x) const {
-  if (activation_ == "quick_gelu") return ops::QuickGelu(x);
-  return at::gelu(x, activation_ == "gelu" ? "none" : "tanh");
+  return ops::Gelu(x, ops::GeluFormOf(activation_));
 }
 
 at::Tensor ClipBlockLayer::Forward(const MicroBatch& batch, const at::Tensor& input,
@@ -124,7 +122,7 @@ MlpProjectorLayer::MlpProjectorLayer(const LayerSpec& spec, const VisionConfig& 
       linear_2_(GetRowLinear("linear_2")) {}
 
 at::Tensor MlpProjectorLayer::Project(const at::Tensor& rows) const {
-  return linear_2_(at::gelu(linear_1_(rows)));
+  return linear_2_(ops::Gelu(linear_1_(rows)));
 }
 
 // The projector takes each row by itself, so that rows can be chosen before it. In the place of the

@@ -1,7 +1,6 @@
 #include "models/families/qwen2_vl/vision_layers.h"
 
 #include <ATen/ops/cat.h>
-#include <ATen/ops/gelu.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/split_with_sizes.h>
 
@@ -11,9 +10,9 @@
 #include "models/families/qwen2_vl/encoder_specs.h"
 #include "models/ops/activation.h"
 #include "models/ops/attention.h"
+#include "models/ops/gelu.h"
 #include "models/ops/interpolated_positions.h"
 #include "models/ops/norm.h"
-#include "models/ops/quick_gelu.h"
 #include "models/ops/rotary.h"
 
 namespace equipoise {
@@ -81,8 +80,7 @@ at::Tensor NativeBlockLayer::Attention(const MicroBatch& batch, const at::Tensor
 
 at::Tensor NativeBlockLayer::Activation(const at::Tensor& x) const {
   if (activation_ == "silu") return ops::SwiGlu(x);
-  if (activation_ == "quick_gelu") return ops::QuickGelu(x);
-  return at::gelu(x, activation_ == "gelu_pytorch_tanh" ? "tanh" : "none");
+  return ops::Gelu(x, ops::GeluFormOf(activation_));
 }
 
 at::Tensor NativeBlockLayer::Forward(const MicroBatch& batch, const at::Tensor& input,
@@ -113,7 +111,7 @@ at::Tensor MergerLayer::Tokens(const Merger& merger, const at::Tensor& patches) 
   const bool of_squares = merger.norm.weight->numel() == width_;
   const at::Tensor squares = of_squares ? merger.norm(patches.view({-1, width_}))
                                         : merger.norm(patches).view({-1, width_});
-  return merger.linear_2(at::gelu(merger.linear_1(squares)));
+  return merger.linear_2(ops::Gelu(merger.linear_1(squares)));
 }
 
 at::Tensor MergerLayer::Forward(const MicroBatch& batch, const at::Tensor& input,
