@@ -29,6 +29,7 @@
 #include "trainer/common/commands.h"
 #include "trainer/common/logging.h"
 #include "trainer/common/program_hash.h"
+#include "trainer/common/signal_thread.h"
 #include "trainer/common/stop_request.h"
 #include "trainer/device/memory_stats.h"
 
@@ -172,6 +173,7 @@ std::unique_ptr<MpiEnvironment> Connect() {
 }
 
 int RunProgram(int argc, char** argv) {
+  TakeSignalsOnOwnThread();
   CountCpuMemory();
   std::signal(SIGXFSZ, SIG_IGN);  // a file beyond its size limit is reported like a full disk
   const std::unique_ptr<MpiEnvironment> connected = Connect();

@@ -19,7 +19,8 @@ namespace {
 // A product of oneDNN's C API, versions 1 to 3, for matrices by rows: c = alpha op(a) op(b) +
 // beta c; 0 where it succeeds. dnnl_sgemm() is one of fp32, dnnl_gemm_bf16bf16f32(), which is
 // exported for oneDNN's own tests, of bf16 with sums in fp32. It divides its work over OpenMP's
-// threads, which are LibTorch's: both libraries share one libgomp.
+// threads, which are LibTorch's: both libraries share one libgomp. No thread
+// that calls it may run a signal handler (trainer/common/signal_thread.h).
 template <class T>
 using Gemm = int (*)(char op_a, char op_b, int64_t m, int64_t n, int64_t k, float alpha, const T* a,
                      int64_t lda, const T* b, int64_t ldb, float beta, float* c, int64_t ldc);

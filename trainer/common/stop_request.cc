@@ -12,6 +12,7 @@
 
 #include "parallel/comm/already_reported_error.h"
 #include "parallel/comm/values.h"
+#include "trainer/common/signal_thread.h"
 
 namespace equipoise {
 namespace {
@@ -51,18 +52,9 @@ bool Exists(const std::string& path) {
   return lstat(path.c_str(), &info) == 0;
 }
 
-// Blocks or unblocks SIGUSR1 in this thread; returns whether it was blocked.
-bool SetBlocked(bool blocked) {
-  sigset_t usr1, before;
-  sigemptyset(&usr1);
-  sigaddset(&usr1, SIGUSR1);
-  pthread_sigmask(blocked ? SIG_BLOCK : SIG_UNBLOCK, &usr1, &before);
-  return sigismember(&before, SIGUSR1) == 1;
-}
-
 }  // namespace
 
-void StopRequest::BlockSignals() { SetBlocked(true); }
+void StopRequest::BlockSignals() { HoldBackSignal(SIGUSR1, true); }
 
 StopRequest::StopRequest() {
   state.requested = false;
@@ -76,11 +68,11 @@ StopRequest::StopRequest() {
     sigemptyset(&action.sa_mask);
     sigaction(kSignals[i], &action, &state.before[i]);
   }
-  was_blocked_ = SetBlocked(false);
+  was_blocked_ = HoldBackSignal(SIGUSR1, false);
 }
 
 StopRequest::~StopRequest() {
-  if (was_blocked_) SetBlocked(true);
+  if (was_blocked_) HoldBackSignal(SIGUSR1, true);
   for (size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &state.before[i], nullptr);
 }
 
