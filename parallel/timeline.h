@@ -6,19 +6,27 @@
 
 namespace equipoise {
 
+// Lanes of a rank's spans: what it computes, and on a GPU the encoder's passes on a stream of their
+// own beside that; transfers and sums; waits for data; what compute is blocked on; whole steps.
+constexpr char kComputeLane[] = "compute", kEncoderLane[] = "compute, encoder",
+               kCommunicationLane[] = "communication", kDataLane[] = "data", kWaitLane[] = "wait",
+               kStepLane[] = "step";
+
 // One activity of a rank, with its start and end. Measured and simulated runs produce the same
 // type.
 struct Span {
   int rank = 0;
-  std::string lane;    // "compute", "communication", "data"
+  std::string lane;    // one of these; a simulation adds ", lane N" for tensor ranks beside others
   std::string name;    // "F0", "B0", "all_reduce gradients 3", ...
   double start_s = 0;  // seconds since the timeline's origin
   double end_s = 0;
 };
 using Timeline = std::vector<Span>;
 
-// The lane of an encoder's passes on a stream of their own: beside those in "compute".
-constexpr char kEncoderLane[] = "compute, encoder";
+// A span's lane without the number of the tensor ranks.
+inline std::string LaneOfAllRanks(const Span& span) {
+  return span.lane.substr(0, span.lane.find(", lane"));
+}
 
 // A trace for chrome://tracing and Perfetto: one process a rank, one thread a lane.
 std::string ToChromeTrace(const Timeline& timeline);

@@ -23,6 +23,7 @@
 
 #include "models/ops/record.h"
 #include "parallel/device.h"
+#include "parallel/streams.h"
 
 namespace equipoise::ops {
 namespace {
@@ -72,19 +73,21 @@ int64_t Longest(const std::vector<int64_t>& ends) {
 }
 
 // The ends of segments on a device. All layers of a micro-batch have the same ones: the last few
-// are kept, for one copy from the host rather than one a layer.
+// are kept, for one copy from the host rather than one a layer. Only the stream that was given the
+// copy is behind it.
 class DeviceEnds {
  public:
   at::Tensor Of(const std::vector<int64_t>& ends, at::Device device) {
     const std::lock_guard lock(mutex_);
+    const c10::Stream stream = ComputeStream(device);
     const auto found = std::find_if(kept_.begin(), kept_.end(), [&](const Kept& kept) {
-      return kept.ends == ends && kept.on_device.device() == device;
+      return kept.ends == ends && kept.stream == stream;
     });
     if (found != kept_.end()) return found->on_device;
     at::Tensor host = at::empty({static_cast<int64_t>(ends.size())}, at::kInt);
     std::copy(ends.begin(), ends.end(), host.mutable_data_ptr<int32_t>());
     if (kept_.size() == kMost) kept_.pop_front();
-    kept_.push_back({ends, ToDevice(host, device)});
+    kept_.push_back({ends, stream, ToDevice(host, device)});
     return kept_.back().on_device;
   }
 
@@ -92,6 +95,7 @@ class DeviceEnds {
   static constexpr size_t kMost = 8;
   struct Kept {
     std::vector<int64_t> ends;
+    c10::Stream stream;
     at::Tensor on_device;  // int32
   };
   std::mutex mutex_;

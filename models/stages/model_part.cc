@@ -229,6 +229,8 @@ void ModelPart::Begin(Pass pass) {
   pass_ = std::move(pass);
   loss_.reset();
   moved_.clear();
+  // A wait holds up the stream that asks for it alone, and both read what arrives together.
+  if (encoder_stream_) parameters_->AwaitValues();
   if (!pass_.evaluate) {
     EQUIPOISE_CHECK(features_.empty(), "features that no op has taken");
     features_ = std::exchange(next_features_, {});

@@ -36,8 +36,6 @@ namespace {
 
 using Clock = Work::Clock;
 
-constexpr char kComputeLane[] = "compute", kWaitLane[] = "wait";
-
 double Seconds(Clock::duration d) { return std::chrono::duration<double>(d).count(); }
 
 }  // namespace
@@ -314,7 +312,7 @@ void Executor::DropEnded(bool wait) {
       continue;
     }
     transfer.work.Wait();
-    recorder_.Add("communication", ToString(transfer.op), transfer.start,
+    recorder_.Add(kCommunicationLane, ToString(transfer.op), transfer.start,
                   transfer.work.FinishedAt());
   }
   transfers_ = std::move(left);

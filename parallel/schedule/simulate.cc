@@ -166,7 +166,7 @@ class Simulator {
   std::string TimelineLane(const Op& op) const {
     const bool computes = IsCompute(op.kind) || op.kind == OpKind::kOptimizer;
     const int lane = LaneOf(schedule_.graph, op);
-    return (computes ? "compute" : "communication") +
+    return std::string(computes ? kComputeLane : kCommunicationLane) +
            (lane > 0 ? fmt::format(", lane {}", lane) : "");
   }
 

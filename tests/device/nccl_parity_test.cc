@@ -78,6 +78,9 @@ TEST_CASE("over NCCL: the encoder on a stream of its own, schedules and copies",
   cell.schedule = GENERATE("gpipe", "1f1b", "zb_h1", "interleaved", "zb_v");
   cell.pipeline = 2;
   cell.encoder_ranks = GENERATE(1, 2);
+  cell.data = GENERATE(1, 2);
+  cell.zero = cell.data == 2 ? 1 : 0;
+  cell.bucket_bytes = 1 << 20;  // weights arrive in one, which both streams read
   cell.steps = 2;
   CheckEncoderStream(cell);
 }

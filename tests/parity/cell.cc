@@ -344,7 +344,7 @@ CellResult RunRankOf(const Cell& cell, const Shared& shared, const CellFolders& 
   options.part.freeze = cell.freeze;
   options.part.fp8 = cell.fp8;
   options.part.encoder_stream = cell.encoder_stream;
-  options.bucket_bytes = 4096;
+  options.bucket_bytes = cell.bucket_bytes;
   options.costs = [&shared](const std::vector<LayerLoad>& loads) {
     const Cluster cluster = MakeCluster({});
     RunStyle style;

@@ -46,6 +46,7 @@ struct Cell {
   // far rounding alone takes it.
   bool nudged = false;
   ShardedState offloaded = ShardedState::kNone;  // as in Plan
+  int64_t bucket_bytes = 4096;
 
   int ranks() const { return data * pipeline * context * tensor; }
 };

@@ -255,6 +255,8 @@ TEST_CASE("plan.yaml has a plan in the sections of a configuration") {
         "parallel:\n  data: 2\n  pipeline: 2\n  tensor: 1\n  schedule: 1f1b\n  chunks: 1\n"
         "  zero: 1\n  sequence: false\n  stage_layers: [2, 3]\nbalance:\n  recompute_layers: "
         "[none, full]\n");
+  CHECK(PlanToYaml(plan, {}, /*runs_ahead=*/true).find("  prefetch: true\nbalance:") !=
+        std::string::npos);
   PlanPrediction prediction;
   prediction.tiles = 9, prediction.tokens = 4096, prediction.global_batch = 16;
   prediction.step_s = 1.0 / 3, prediction.error_band = 0.05, prediction.peak_bytes = 1234567890;

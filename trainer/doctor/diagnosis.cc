@@ -35,7 +35,7 @@ std::vector<double> WorkOf(const Timeline& predicted, int ranks) {
   std::vector<double> work_s(static_cast<size_t>(ranks), 0);
   for (const Span& span : predicted) {
     if (span.rank >= ranks) return {};
-    if (span.lane == "compute" && span.name != "OPT")
+    if (span.lane == kComputeLane && span.name != "OPT")
       work_s[static_cast<size_t>(span.rank)] += span.end_s - span.start_s;
   }
   const bool known = std::all_of(work_s.begin(), work_s.end(), [](double s) { return s > 0; });

@@ -130,7 +130,7 @@ std::vector<TracedStep> StepsOf(const Timeline& timeline) {
   std::map<std::string, size_t> numbers;  // by name
   std::vector<TracedStep> steps;
   for (const Span& span : timeline) {
-    if (span.lane != "step") continue;
+    if (span.lane != kStepLane) continue;
     const auto [found, added] = numbers.insert({span.name, steps.size()});
     if (added) steps.push_back({span.start_s, span.end_s, {}});
     TracedStep& step = steps[found->second];
@@ -148,7 +148,7 @@ std::vector<TracedStep> StepsOf(const Timeline& timeline) {
     return {whole};
   }
   for (const Span& span : timeline) {
-    if (span.lane == "step") continue;
+    if (span.lane == kStepLane) continue;
     // By its middle: clocks of ranks differ by microseconds.
     const double at = (span.start_s + span.end_s) / 2;
     for (TracedStep& step : steps) {

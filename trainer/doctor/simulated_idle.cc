@@ -83,7 +83,7 @@ IdleTable SimulatedIdle(const PlanRequest& request, const Plan& plan) {
   IdleTable table = AttributeIdle(StepsOf(timeline).front(), mesh);
   const InsideOps inside(request, plan);
   for (const Span& span : timeline) {
-    if (span.lane != "compute") continue;
+    if (span.lane != kComputeLane) continue;
     RankIdle& rank = table.ranks[static_cast<size_t>(span.rank)];
     const Op op = ParseOp(span.name);
     const bool update = op.kind == OpKind::kOptimizer;

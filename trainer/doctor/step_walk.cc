@@ -31,14 +31,15 @@ std::string KeyOfPass(const std::string& name) {
 
 // "reduce bucket 2" of a run, "2REDUCE" of a simulation.
 bool IsReduction(const Span& span) {
-  return span.lane == "communication" &&
+  return span.lane == kCommunicationLane &&
          (span.name.find("reduce ") == 0 || span.name.find("REDUCE") != std::string::npos);
 }
 
 bool IsUpdate(const std::string& name) { return name == "OPT"; }
 
 bool IsPass(const Span& span) {
-  return (span.lane == "compute" || span.lane == kEncoderLane) && !IsUpdate(span.name);
+  const std::string lane = LaneOfAllRanks(span);
+  return (lane == kComputeLane || lane == kEncoderLane) && !IsUpdate(span.name);
 }
 
 }  // namespace
@@ -59,14 +60,14 @@ void StepWalk::ReadPieces(const Timeline& spans) {
   std::vector<std::vector<Interval>> data(ranks_.size());
   for (const Span& span : spans) {
     const auto rank = static_cast<size_t>(span.rank);
-    if (span.lane == "data") data[rank].push_back({span.start_s, span.end_s});
+    if (span.lane == kDataLane) data[rank].push_back({span.start_s, span.end_s});
     if (IsReduction(span)) ranks_[rank].last_sum_s = std::max(ranks_[rank].last_sum_s, span.end_s);
   }
   for (size_t rank = 0; rank < ranks_.size(); ++rank) {
     for (const Interval& wait : data[rank]) ranks_[rank].pieces.push_back({wait, Doing::kData, ""});
   }
   for (const Span& span : spans) {
-    if (span.lane != "compute") continue;
+    if (span.lane != kComputeLane) continue;
     const auto rank = static_cast<size_t>(span.rank);
     double from = span.start_s;
     const auto add = [&](double until) {
@@ -131,12 +132,14 @@ void StepWalk::ReadArrivals(const Timeline& spans) {
   for (const Span& span : spans) {
     if (IsPass(span)) {
       rank_of_stage[first_of(span.rank)][ParseOp(span.name).stage] = span.rank;
-    } else if (span.lane == "communication" && span.name.find('>') != std::string::npos) {
+    } else if (LaneOfAllRanks(span) == kCommunicationLane &&
+               span.name.find('>') != std::string::npos) {
       sent[{span.rank, span.name}] = span.start_s;
     }
   }
   for (const Span& span : spans) {
-    if (span.lane != "communication" || span.name.find('<') == std::string::npos) continue;
+    if (LaneOfAllRanks(span) != kCommunicationLane || span.name.find('<') == std::string::npos)
+      continue;
     const Op op = ParseOp(span.name);
     const auto& stages = rank_of_stage[first_of(span.rank)];
     const auto from = stages.find(op.peer);

@@ -69,12 +69,15 @@ PlannedConfig Pinned(RunConfig config, const std::string& name, const std::strin
                     ": parallel: has no data, pipeline and tensor; give the folder of a run "
                     "whose plan.yaml is as the program wrote it");
   }
-  const int64_t ranks = *parallel.data * *parallel.pipeline * *parallel.tensor;
+  const int64_t ranks =
+      *parallel.data * *parallel.pipeline * *parallel.tensor * parallel.context.value_or(1);
   // What is no part of a plan stays the configuration's.
   const ParallelSection given = config.parallel;
   config.parallel = parallel;
   config.parallel.automatic = false;
   config.parallel.bucket_bytes = given.bucket_bytes;
+  config.parallel.encoder_stream = given.encoder_stream;
+  config.parallel.encoder_static = given.encoder_static;
   config.balance.recompute_layers = file.balance.recompute_layers;
   if (file.balance.tokens > 0) config.balance.tokens = file.balance.tokens;
   if (file.balance.tiles > 0) config.balance.tiles = file.balance.tiles;

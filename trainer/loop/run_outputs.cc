@@ -102,7 +102,9 @@ RunOutputs::RunOutputs(RunContext& context, const RunFolder& folder, const RunDa
 void RunOutputs::WriteDescription(const TrainingPlan& planned) const {
   const RunConfig& config = context_.config;
   WriteFileDurably(folder_.Path("config.yaml"), WriteConfig(config));
-  WriteFileDurably(folder_.Path("plan.yaml"), PlanToYaml(planned.plan, planned.prediction));
+  const bool runs_ahead = config.parallel.prefetch && FillsBubbles(planned.plan.encoder);
+  WriteFileDurably(folder_.Path("plan.yaml"),
+                   PlanToYaml(planned.plan, planned.prediction, runs_ahead));
   const std::string description = ModelDescriptionFolder(folder_.dir());
   if (!config.model.hf.empty()) CopyModelDescription(config.model.hf, description);
   if (!config.model.llm.empty())

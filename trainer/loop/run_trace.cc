@@ -28,7 +28,7 @@ void RunTrace::AddPredicted(const Replica& replica, const StepResult& step) {
   for (Span span : StartingAt(simulated, model.started_s())) {
     if (span.rank != replica.pipeline_rank()) continue;
     if (!RunsInLane(model.schedule().graph, ParseOp(span.name), model.lane())) continue;
-    span.lane = span.lane.substr(0, span.lane.find(", lane"));
+    span.lane = LaneOfAllRanks(span);
     span.rank = context_.rank();
     predicted_.push_back(std::move(span));
   }

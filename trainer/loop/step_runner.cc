@@ -140,7 +140,7 @@ StepResult StepRunner::Run(int64_t number) {
   result.step_s = result.times.measured.step_s = SecondsSince(start);
   if (forecast.knows_speed()) result.mfu = forecast.Mfu(useful, result.step_s);
   ended_ = Clock::now();
-  context_.recorder.Add("step", running_name, start, *ended_);
+  context_.recorder.Add(kStepLane, running_name, start, *ended_);
   return result;
 }
 
@@ -193,7 +193,7 @@ void StepRunner::LoadPack(int64_t number, Sums& sums) {
   const int64_t step = place < replica_.accumulation() ? number : number + 1;
   batch.noise = NoiseOf(context_.config.train.seed, step, batch);
   sums.data_wait_s += SecondsSince(wait);
-  context_.recorder.Add("data", fmt::format("wait {}", place), wait, Clock::now());
+  context_.recorder.Add(kDataLane, fmt::format("wait {}", place), wait, Clock::now());
 }
 
 void StepRunner::DropPacks() {

@@ -264,7 +264,8 @@ PlanPrediction ChangedLimits(const PlanReport& report) {
 }  // namespace
 
 std::string PlanSections(const PlanReport& report) {
-  return PlanToYaml(report.best().plan, ChangedLimits(report));
+  const Plan& plan = report.best().plan;
+  return PlanToYaml(plan, ChangedLimits(report), report.request.RunsAhead(plan));
 }
 
 namespace {

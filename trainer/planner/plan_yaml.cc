@@ -28,9 +28,10 @@ struct SectionLines {
 
 }  // namespace
 
-std::string PlanToYaml(const Plan& plan, const PlanPrediction& prediction) {
+std::string PlanToYaml(const Plan& plan, const PlanPrediction& prediction, bool runs_ahead) {
   SectionLines lines;
   plan.VisitFields(lines);
+  if (runs_ahead) lines.parallel += "  prefetch: true\n";
   std::string text = fmt::format("parallel:\n{}balance:\n", lines.parallel);
   if (prediction.tokens > 0) {
     text += fmt::format("  tiles: {}\n  tokens: {}\n", prediction.tiles, prediction.tokens);

@@ -41,7 +41,7 @@ std::string PlanFieldText(const std::vector<T>& list) {
 }
 
 // The text of RUN/plan.yaml: the whole plan with the keys of `parallel` and `balance`, so that it
-// can be pinned by a configuration.
-std::string PlanToYaml(const Plan& plan, const PlanPrediction& prediction);
+// can be pinned by a configuration. `runs_ahead`: its encoder is a step ahead (parallel.prefetch).
+std::string PlanToYaml(const Plan& plan, const PlanPrediction& prediction, bool runs_ahead = false);
 
 }  // namespace equipoise
