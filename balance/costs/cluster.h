@@ -120,6 +120,12 @@ struct Cluster {
   int num_devices() const { return nodes * devices_per_node; }
 };
 
+// The cluster with links that take no time.
+inline Cluster WithoutLinks(Cluster cluster) {
+  cluster.intra = cluster.intra_ring = cluster.inter = {};  // no limit
+  return cluster;
+}
+
 // The cluster of a section. Throws ConfigError for an unknown preset, with the nearest name.
 Cluster MakeCluster(const ClusterConfig& config);
 

@@ -195,15 +195,6 @@ StageParameters ParametersOfStage(const CostModel& costs, const Plan& plan, int 
   return sum;
 }
 
-int64_t StageKeptBytes(const CostModel& costs, const Plan& plan, int stage, const LayerLoad& load) {
-  const LayerSpan layers = plan.LayersOf(stage);
-  int64_t kept = 0;
-  for (int layer = layers.begin; layer < layers.end; ++layer) {
-    kept += costs.KeptBytes(layer, load, RecomputeOf(plan, layer));
-  }
-  return kept + KeptAtEndBytes(costs, plan, stage, load);
-}
-
 int64_t DeferredBytes(const CostModel& costs, const Plan& plan, int stage, const LayerLoad& load) {
   const LayerSpan layers = plan.LayersOf(stage);
   int64_t bytes = 0;

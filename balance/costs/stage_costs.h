@@ -19,9 +19,6 @@ SimulationCosts StageCosts(const CostModel& costs, const Plan& plan, const Clust
 SimulationCosts StageCosts(const LayerCostTable& table, const Plan& plan, const Cluster& cluster,
                            const std::vector<int>& loads);
 
-// Bytes that a stage keeps of a micro-batch from forward to backward, on one tensor rank: what its
-// layers keep, and KeptAtEndBytes().
-int64_t StageKeptBytes(const CostModel& costs, const Plan& plan, int stage, const LayerLoad& load);
 // Bytes that a stage keeps beside its layers: its output, where the last layer is not wholly
 // computed again; in the last stage the weight gradient that the loss has made, where its head's
 // weight is tied to an embedding in the same stage.

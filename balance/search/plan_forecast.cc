@@ -22,12 +22,6 @@
 namespace equipoise {
 namespace {
 
-// The cluster with links that take no time.
-Cluster WithoutCommunication(Cluster cluster) {
-  cluster.intra = cluster.intra_ring = cluster.inter = {};  // no limit
-  return cluster;
-}
-
 // One step of the workload under the plan.
 class StepForecaster {
  public:
@@ -47,8 +41,8 @@ class StepForecaster {
 
   double step_s() const { return step_s_; }
 
-  double WithoutLinks(const CostModel& free) const {
-    const Cluster cluster = WithoutCommunication(request_.cluster);
+  double SecondsWithoutLinks(const CostModel& free) const {
+    const Cluster cluster = WithoutLinks(request_.cluster);
     std::vector<LayerLoad> loads;
     for (const int pack : step_->packs) loads.push_back(table_.load(pack));
     const SimulationCosts costs = StageCosts(free, plan_, cluster, loads);
@@ -102,11 +96,19 @@ class StepForecaster {
       return (MakesInputGradient(kind) ? input_gradient : 0) +
              (MakesWeightGradient(kind) ? weight_gradient : 0);
     }
+    void Add(const PassSeconds& other) {
+      forward += other.forward;
+      input_gradient += other.input_gradient;
+      weight_gradient += other.weight_gradient;
+    }
   };
   struct MeanSeconds {
     std::vector<PassSeconds> stages;
-    std::vector<double> share;  // [stage] of all work, if ranks were equal
-    PassSeconds all;            // sum over stages
+    std::vector<double> share;     // [stage] of its part's work, if ranks were equal
+    std::vector<bool> of_encoder;  // [stage]
+    // Sums over the stages that a micro-batch passes: of an encoder in the bubbles, whose copies
+    // are on all ranks, and of all others.
+    PassSeconds encoder, all;
     double optimizer = 0;
     double Of(const Op& op) const {
       if (!IsCompute(op.kind)) return op.kind == OpKind::kOptimizer ? optimizer : 0;
@@ -114,7 +116,8 @@ class StepForecaster {
     }
     double OfAnyStage(const Op& op) const {
       if (!IsCompute(op.kind)) return Of(op);
-      return all.Of(op.kind) * share[static_cast<size_t>(op.stage)];
+      const auto stage = static_cast<size_t>(op.stage);
+      return (of_encoder[stage] ? encoder : all).Of(op.kind) * share[stage];
     }
   };
 
@@ -148,12 +151,17 @@ class StepForecaster {
       };
       const PassSeconds pass = {mean(OpKind::kForward), mean(OpKind::kInputGradient),
                                 mean(OpKind::kWeightGradient)};
-      means.all.forward += pass.forward;
-      means.all.input_gradient += pass.input_gradient;
-      means.all.weight_gradient += pass.weight_gradient;
       means.stages.push_back(pass);
+      // A micro-batch passes one copy of the encoder.
+      const bool bubbles = FillsBubbles(plan_.encoder);
+      const PlanComponent& component = plan_.ComponentOfStage(stage);
+      PassSeconds& all = bubbles && component.encoder ? means.encoder : means.all;
+      if (plan_.CopyOf(stage) == 0) all.Add(pass);
       const auto chunks = plan_.StagesOf(plan_.RankOfStage(stage)).size();
-      means.share.push_back(1.0 / (plan_.pipeline() * static_cast<double>(chunks)));
+      const double stages =
+          bubbles ? component.num_stages() : plan_.pipeline() * static_cast<double>(chunks);
+      means.share.push_back(1 / stages);
+      means.of_encoder.push_back(bubbles && component.encoder);
     }
     return means;
   }
@@ -230,9 +238,9 @@ PlanForecast ForecastPlan(const PlanRequest& request, const Plan& plan) {
     if (step > 0) continue;
     forecast.stages = forecaster.Stages();
     forecast.bubbles = forecaster.Bubbles();
-    const CostModel free(request.model, WithoutCommunication(request.cluster), options,
+    const CostModel free(request.model, WithoutLinks(request.cluster), options,
                          request.profile.get());
-    forecast.communication_share = 1 - forecaster.WithoutLinks(free) / forecaster.step_s();
+    forecast.communication_share = 1 - forecaster.SecondsWithoutLinks(free) / forecaster.step_s();
   }
   forecast.step_s = Percentiles(steps, forecast.error_band);
   const double seconds = std::accumulate(steps.begin(), steps.end(), 0.0);

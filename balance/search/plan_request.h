@@ -22,7 +22,7 @@ namespace equipoise {
 struct EncoderPins {
   std::optional<EncoderPlacement> placement = EncoderPlacement::kInline;
   std::optional<int> ranks, chunks;  // as in Plan
-  // Tensor ranks of a copy in the bubbles; absent: those of the language model.
+  // Tensor ranks of a copy in the bubbles.
   std::optional<int> tensor = {};
   // Of the model, from the first on, that an encoder in the bubbles has; absent: vision and
   // projector.

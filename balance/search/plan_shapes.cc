@@ -38,6 +38,12 @@ bool MayShareLayers(const PlanRequest& request, int tensor) {
   return tensor <= heads && FitsNode(request.cluster, tensor);
 }
 
+// Whether that encoder has a head for each of its tensor ranks: in the bubbles those are pinned.
+bool MayShareEncoder(const PlanRequest& request, EncoderPlacement encoder, int tensor) {
+  const bool own = FillsBubbles(encoder) && request.pins.encoder.tensor;
+  return own || !request.model.has_vision || tensor <= request.model.vision.num_attention_heads;
+}
+
 bool Allows(const std::optional<int>& pin, int value) { return !pin || *pin == value; }
 
 // Whether context ranks can share out tokens and pictures: with all layers that take what is made
@@ -181,6 +187,7 @@ std::vector<Plan> PlanShapes(const PlanRequest& request) {
         const bool waits = pipeline > 1 || pins.encoder.prefetch;
         if (searched && !waits && encoder != EncoderPlacement::kInline) continue;
         if (pins.context > 1 && encoder != EncoderPlacement::kInline) continue;
+        if ((searched || !pins.tensor) && !MayShareEncoder(request, encoder, tensor)) continue;
         for (Plan& plan : PlansOf(encoder, request, degrees)) {
           shapes.push_back(std::move(plan));
           shapes.back().sequence = pins.sequence.value_or(false);

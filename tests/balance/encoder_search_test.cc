@@ -76,6 +76,8 @@ TEST_CASE("an encoder in the bubbles: bounds, memory, forecast", "[plan_search][
     const PlanForecast forecast = ForecastPlan(request, plan);
     CHECK(static_cast<int>(forecast.stages.size()) == plan.num_stages());
     CHECK(forecast.bubbles.total() < 1);
+    CHECK(forecast.bubbles.uneven_stages > -0.03);
+    CHECK(forecast.bubbles.fill_and_drain < 0.75);
   }
   CHECK(encoders.size() >= 2);
 }

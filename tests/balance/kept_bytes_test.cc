@@ -10,6 +10,7 @@
 
 #include "balance/costs/cost_model.h"
 #include "models/families/presets.h"
+#include "models/ops/matrix_product.h"
 #include "tests/balance/lone_rank.h"
 #include "trainer/device/memory_stats.h"
 #include "trainer/profile/measure_layer.h"
@@ -117,13 +118,23 @@ void CheckBytes(const CostModel& costs, int layer, const LayerMeasurement& measu
   // The 16-bit weight gradient of patches needs more than is counted.
   const bool patches = spec.kind == "patch_embedding" && with.dtype != at::kFloat;
   if (!WidensProducts(with.dtype)) CHECK(counted > (patches ? 0.4 : 0.75) * work);
-  CHECK(counted < 1.25 * work + 8192);
+  // SwiGLU's temporaries are LibTorch's; of 16 bits the program's own row kernel has none.
+  const bool gated = spec.kind == kDecoderBlock && with.dtype != at::kFloat;
+  CHECK(counted < (gated ? 1.5 : 1.25) * work + 8192);
 }
+
+// By LibTorch's products, as on most CPUs: where gradients of bf16 weights are summed as they are
+// computed, a temporary less is needed than is counted.
+struct ByLibTorch {
+  ByLibTorch() { ops::UseOneDnn(false); }
+  ~ByLibTorch() { ops::UseOneDnn(true); }
+};
 
 // Two tensor ranks that share out the rows, of which this is the first.
 TEST_CASE("layers that share out rows keep the bytes that the cost model counts",
           "[balance][cpu]") {
   CountCpuMemory();
+  const ByLibTorch products;
   at::set_num_threads(1);
   for (const Case& with :
        {Case{false, false, at::kFloat, 0.02}, Case{true, true, at::kFloat, 0.02},
@@ -148,6 +159,7 @@ TEST_CASE("layers that share out rows keep the bytes that the cost model counts"
 
 TEST_CASE("layers keep the bytes that the cost model counts", "[balance][cpu]") {
   CountCpuMemory();
+  const ByLibTorch products;
   at::set_num_threads(1);
   for (const Case& with :
        {Case{false, false, at::kFloat, 0.02}, Case{true, false, at::kFloat, 0.02},
@@ -172,6 +184,7 @@ TEST_CASE("layers keep the bytes that the cost model counts", "[balance][cpu]") 
 // some of these layers.
 TEST_CASE("layers of Qwen3-VL keep the bytes that the cost model counts", "[balance][cpu]") {
   CountCpuMemory();
+  const ByLibTorch products;
   at::set_num_threads(1);
   const bool features = GENERATE(false, true);
   const ModelConfig model = Qwen3Vl(features);
@@ -194,6 +207,7 @@ TEST_CASE("layers of Qwen3-VL keep the bytes that the cost model counts", "[bala
 
 TEST_CASE("adapters keep the bytes that the cost model counts", "[balance][cpu]") {
   CountCpuMemory();
+  const ByLibTorch products;
   at::set_num_threads(1);
   ModelConfig model = Model(/*large=*/false, /*text_norms=*/false);
   model.lora.targets = {"all-linear"};

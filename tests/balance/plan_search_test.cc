@@ -21,6 +21,21 @@ using testing::CheckStages;
 using testing::ErrorOf;
 using testing::Request;
 
+// Of 25 heads, for which 64 tensor ranks are too many: then the encoder is in the bubbles.
+TEST_CASE("an encoder's heads are counted where it has no tensor ranks of its own",
+          "[plan_search][cpu]") {
+  PlanRequest request = Request("internvl3-78b", 8, 64);
+  request.cluster.devices_per_node = 64, request.cluster.nodes = 1;
+  request.pins.encoder.placement.reset();
+  request.pins.encoder.tensor = 1;
+  int most = 0;
+  for (const Plan& plan : PlanShapes(request)) {
+    most = std::max(most, plan.tensor());
+    CHECK((FillsBubbles(plan.encoder) || plan.tensor() <= 25));
+  }
+  CHECK(most > 25);
+}
+
 TEST_CASE("shapes use all ranks and whole micro-batches", "[plan_search][cpu]") {
   const PlanRequest request = Request("internvl2-26b", 8, 512);
   const std::vector<Plan> shapes = PlanShapes(request);

@@ -112,6 +112,30 @@ TEST_CASE("a plan whose encoder runs a step ahead is examined", "[doctor][cpu]")
                            "parallel.encoder=optimus", "parallel.prefetch=true"});
   CheckAddsUp(ahead.table);
   CHECK(ahead.table.Total(IdleCause::kTensor) > 0);
+  const Subject subject = ReadSubject(folder.Path("plan.json"));
+  REQUIRE(subject.planned.has_value());
+  CHECK(subject.planned->config.parallel.prefetch);
+  CHECK(FillsBubbles(subject.planned->plan.encoder));
+}
+
+TEST_CASE("a plan with context ranks is examined", "[doctor][cpu]") {
+  const ScratchFolder folder;
+  const Diagnosis context =
+      DiagnosisOf(folder, {"parallel.context=2", "parallel.data=2", "parallel.pipeline=1",
+                           "parallel.tensor=2", "cluster.nodes=1"});
+  CheckAddsUp(context.table);
+  CHECK(context.table.ranks.size() == 1);
+}
+
+// Features then come from other lanes of a simulation too.
+TEST_CASE("a plan whose encoder has fewer tensor ranks is examined", "[doctor][cpu]") {
+  const ScratchFolder folder;
+  const Diagnosis lanes =
+      DiagnosisOf(folder, {"parallel.pipeline=2", "parallel.data=2", "parallel.tensor=2",
+                           "cluster.nodes=1", "parallel.encoder=optimus",
+                           "parallel.encoder_ranks=2", "parallel.encoder_tensor=1"});
+  CheckAddsUp(lanes.table);
+  CHECK(lanes.table.Total(IdleCause::kHost) < 0.01 * lanes.table.step_s);
 }
 
 TEST_CASE("a trace of a plan is examined by itself", "[doctor][cpu]") {

@@ -2,6 +2,7 @@
 
 #include <ATen/Context.h>
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <utility>
@@ -46,6 +47,11 @@ void UseOwnKernels(OwnKernels kernels) {
 
 void OpenKernels(const std::string& setting, at::Device device, Communicator& world) {
   ops::UseOneDnn(setting != "aten");
+  if (device.is_cpu() && ops::AvoidsMkl() && !ops::ProductsAreOneDnns()) {
+    spdlog::warn(
+        "train.kernels: oneDNN is not installed (Debian: libdnnl2); fp32 products are LibTorch's, "
+        "which take about twice as long on this CPU");
+  }
   if (!device.is_cuda() || setting == "aten") return;
   OwnKernels kernels;
   std::string cause;

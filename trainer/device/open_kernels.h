@@ -21,10 +21,11 @@ OwnKernels LoadOwnKernels();
 // first operation of a model.
 void UseOwnKernels(OwnKernels kernels);
 
-// Has operations on GPUs run by the program's own kernels, and fp32 products on CPUs by oneDNN
-// where that is faster, by `setting` (train.kernels): "auto"; "aten": all by LibTorch's. Collective
-// over `world`. REQUIRES: every rank has opened its device, of one kind. Throws ConfigError, the
-// same on all ranks, when some rank cannot load the kernels.
+// Has operations on GPUs run by the program's own kernels, and on CPUs where MKL is slow fp32
+// products and weights' gradients in bf16 by oneDNN and attention in bf16 by own code, by `setting`
+// (train.kernels): "auto"; "aten": all by LibTorch's. Collective over `world`. REQUIRES: every rank
+// has opened its device, of one kind. Throws ConfigError, the same on all ranks, when some rank
+// cannot load the kernels.
 void OpenKernels(const std::string& setting, at::Device device, Communicator& world);
 
 // Whose kernels compute attention on a device, by train.attention: "flash", LibTorch's;

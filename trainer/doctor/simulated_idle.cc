@@ -15,11 +15,6 @@
 namespace equipoise {
 namespace {
 
-Cluster WithoutLinks(Cluster cluster) {
-  cluster.intra = cluster.intra_ring = cluster.inter = {};  // no limit
-  return cluster;
-}
-
 // Seconds that an op takes for communication inside of it.
 class InsideOps {
  public:

@@ -12,6 +12,7 @@
 
 #include "configs/base/error.h"
 #include "configs/yaml/config_json.h"
+#include "models/ops/matrix_product.h"
 #include "parallel/schedule/plan_hash.h"
 #include "trainer/checkpoint/base_weights.h"
 #include "trainer/checkpoint/model_checkpoint.h"
@@ -198,6 +199,7 @@ Json Checkpointer::Environment(const Plan& plan) const {
                       {"processor", DeviceName(context_.device())}};
   if (plan.sequence) environment["sequence"] = true;
   if (plan.context() > 1) environment["context"] = plan.context();
+  if (context_.device().is_cpu() && ops::ProductsAreOneDnns()) environment["products"] = "onednn";
   return environment;
 }
 

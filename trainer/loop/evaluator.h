@@ -28,7 +28,6 @@ class Evaluator {
   // has_held_out().
   std::optional<double> HeldOutLoss(Replica& replica);
 
-  bool has_questions() const { return !sources_.empty(); }
   // Answers the questions of eval.answers with the replicas' models, where they lie. Returns
   // nothing when a stop is requested meanwhile. Collective.
   std::optional<std::vector<AnsweredSource>> Answer(Replica& replica) const;

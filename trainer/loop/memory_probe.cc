@@ -10,7 +10,9 @@
 #include "models/families/families.h"
 #include "parallel/comm/values.h"
 #include "trainer/device/memory_stats.h"
+#include "trainer/device/this_gpu.h"
 #include "trainer/loop/out_of_memory.h"
+#include "trainer/settings/run_cluster.h"
 
 namespace equipoise {
 namespace {
@@ -97,6 +99,20 @@ void LogProbe(Communicator& world, int64_t measured, int64_t expected) {
       peak, fullest, forecast, 100 * (forecast / peak - 1));
 }
 
+// What this rank may use: no more than its device has, which cluster.preset may not describe.
+int64_t MemoryHere(const RunContext& context, const Replica& replica) {
+  const int64_t planned = replica.forecast().memory_bytes();
+  const at::Device device = context.device();
+  if (const auto gpu = ThisGpu(context.config.train.device, device.index());
+      device.is_cuda() && gpu) {
+    return std::min(planned, gpu->memory_bytes);
+  }
+  const std::vector<int>& machines = context.setup.machines;
+  const int mine = machines[static_cast<size_t>(context.rank())];
+  const auto ranks = std::count(machines.begin(), machines.end(), mine);
+  return std::min(planned, LocalMemoryBytes(static_cast<int>(ranks)));
+}
+
 }  // namespace
 
 void ProbeMemory(RunContext& context, const RunData& data, Replica& replica) {
@@ -105,7 +121,7 @@ void ProbeMemory(RunContext& context, const RunData& data, Replica& replica) {
   const auto probing = context.activity.During("probing memory");
   const WorstPack worst = FindWorst(LargestPacks(data.MakePacker(replica.plan().data())), replica);
   // No forecast of a step's total has been so far off. The memory of machines may differ.
-  const int64_t memory = replica.forecast().memory_bytes();
+  const int64_t memory = MemoryHere(context, replica);
   const bool close = AnyRank(context.world(), 2 * worst.highest > memory);
   if (when == MemoryProbe::kAuto && !close) {
     spdlog::info(

@@ -20,6 +20,7 @@ namespace equipoise {
 StepTimer::StepTimer(const RunConfig& config, MpiEnvironment& mpi)
     : context_(config, mpi), data_(context_) {
   CheckFirstWeights(context_, data_.model_config());
+  KeepFreedMemory();  // as training does
 }
 
 void StepTimer::UsePacks(const PackLimits& limits, int64_t global_batch) {

@@ -57,7 +57,7 @@ struct ParallelSection {
         "encoder_tensor", encoder_tensor,
         "tensor ranks that share out each layer of a copy of an encoder in the bubbles, a divisor "
         "of `tensor`: with fewer, as many copies encode other micro-batches beside each other; "
-        "absent = tensor",
+        "absent = planned",
         Between(1, 4096));
     visit(
         "prefetch", prefetch,

@@ -34,14 +34,16 @@ Cluster ClusterFor(const ClusterConfig& config, int ranks) {
   if (config.preset == kLocalPreset && !config.gpus_per_node) cluster.devices_per_node = ranks;
   cluster.nodes = (ranks + cluster.devices_per_node - 1) / cluster.devices_per_node;
   if (config.preset == kLocalPreset && !config.memory_gb) {
-    cluster.memory_bytes =
-        static_cast<int64_t>(kShareOfMachine * static_cast<double>(MachineMemoryBytes())) /
-        cluster.devices_per_node;
+    cluster.memory_bytes = LocalMemoryBytes(cluster.devices_per_node);
   }
   if (config.preset == kLocalPreset && !config.host_gb) {
     cluster.host.bytes = static_cast<int64_t>(HostGib() * kGiB);
   }
   return cluster;
+}
+
+int64_t LocalMemoryBytes(int ranks) {
+  return static_cast<int64_t>(kShareOfMachine * static_cast<double>(MachineMemoryBytes())) / ranks;
 }
 
 std::string UseGpu(const GpuFacts& gpu, ClusterConfig& config) {

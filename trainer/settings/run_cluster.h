@@ -12,6 +12,9 @@ namespace equipoise {
 // are on one node and share its memory. Throws ConfigError for an unknown preset.
 Cluster ClusterFor(const ClusterConfig& config, int ranks);
 
+// What each of so many ranks on this machine may use of its memory.
+int64_t LocalMemoryBytes(int ranks);
+
 // Sets cluster.gpus_per_node to the ranks of a machine when preset `local`, which otherwise means a
 // single node, is used on several machines, so that tensor-parallel groups stay within a machine.
 // `machines`: the machine of each rank, numbered arbitrarily.

@@ -117,10 +117,11 @@ struct TrainSection {
     visit("seed", seed, "of random weights and of the samples' order", Between(0, 4294967295.0));
     visit("device", device, "where ranks compute; auto: on GPUs where there are some",
           OneOf({"auto", "cpu", "cuda"}));
-    visit("kernels", kernels,
-          "auto: beside LibTorch's the program's own on GPUs, and oneDNN's fp32 products on CPUs "
-          "where they are faster; aten: LibTorch's alone",
-          OneOf({"auto", "aten"}));
+    visit(
+        "kernels", kernels,
+        "auto: beside LibTorch's the program's own on GPUs, and on CPUs where MKL is slow oneDNN's "
+        "products and own attention in bf16; aten: LibTorch's alone",
+        OneOf({"auto", "aten"}));
     visit(
         "attention", attention,
         "of GPUs, in 16 bits; flash: LibTorch's, cudnn_tiles: cuDNN's for tiles of one size; auto: "
