@@ -96,7 +96,7 @@ template <class Run>
 void ForShortHeads(const std::array<at::Tensor, 3>& qkv, bool causal, const Heads& heads,
                    const Run& run) {
   IntraOpFor(0, heads.groups, /*grain=*/1, [&](int64_t begin, int64_t end) {
-    ShortAttentionMemory memory;
+    static thread_local ShortAttentionMemory memory;  // segments are often as long as those before
     for (int64_t head = begin; head < end; ++head) {
       const int64_t of_key = head * heads.head_dim, of_query = of_key * heads.per_group;
       const ShortSegment segment = {

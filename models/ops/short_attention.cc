@@ -87,8 +87,11 @@ struct Head {
         width(RoundUp(columns, kLanes)),
         causal(segment.causal),
         scale(1.0F / std::sqrt(static_cast<float>(columns))) {
-    memory.assign(static_cast<size_t>(9 * padded * width + 2 * padded * padded), 0.0F);
-    float* next = memory.data();
+    if (memory.rows != rows || memory.columns != columns) {
+      memory.floats.assign(static_cast<size_t>(9 * padded * width + 2 * padded * padded), 0.0F);
+      memory.rows = rows, memory.columns = columns;
+    }
+    float* next = memory.floats.data();
     const auto take = [&](int64_t stride, int64_t size) {
       const Matrix matrix = {next, stride};
       next += size;
@@ -156,6 +159,8 @@ EQUIPOISE_INLINE void ScoreGradients(const Head& head) {
   for (int64_t i = 0; i < head.rows; ++i) {
     const float* p = head.p.data + i * head.p.stride;
     float* d = head.d.data + i * head.d.stride;
+    const int64_t seen = head.causal ? i + 1 : head.rows;
+    std::fill(d + seen, d + head.padded, 0.0F);
     float along = 0;
 #pragma omp simd reduction(+ : along)
     for (int64_t j = 0; j < head.padded; ++j) along += p[j] * d[j];

@@ -32,8 +32,12 @@ struct ShortSegment {
   HeadRows<const Bf16> q, k, v;
 };
 
-// Memory that calls of one thread use one after the other.
-using ShortAttentionMemory = std::vector<float>;
+// Memory that calls of one thread use one after the other. It is cleared where a call's matrices
+// have other sizes than those of the call before: no call writes beside its rows and columns.
+struct ShortAttentionMemory {
+  std::vector<float> floats;
+  int64_t rows = 0, columns = 0;
+};
 
 // The result y, as q.
 void ShortAttention(const ShortSegment& segment, HeadRows<Bf16> y, ShortAttentionMemory& memory);
