@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <map>
 #include <set>
+#include <string>
+#include <utility>
 
 #include "models/families/families.h"
 #include "tests/models/model_support.h"
@@ -163,6 +165,22 @@ TEST_CASE("a profile has every kind of layer, the optimizer, and the link of two
   CHECK(profile.optimizer_s_per_parameter > 0);
   CHECK(profile.point_to_point.bytes_per_s > 0);
   CHECK(profile.all_reduce.latency_s > 0);
+}
+
+TEST_CASE("a profile has every shape of a kind, such as blocks with windows and without",
+          "[profile][cpu]") {
+  const ModelConfig config = testing::TinyQwenVl(/*windows=*/true);
+  Profile profile;
+  RunRanks(1, [&](Communicator& world) {
+    at::set_num_threads(1);
+    profile =
+        MeasureProfile(config, {32, 2}, {ThisDevice(Precision::kFp32), Precision::kFp32, 1}, world);
+  });
+  std::set<std::pair<std::string, std::string>> needed, measured;
+  for (const LayerSpec& spec : LayerSpecs(config)) needed.emplace(spec.kind, spec.shape);
+  for (const LayerMeasurement& m : profile.layers) measured.emplace(m.layer_kind, m.shape);
+  CHECK(needed.size() == 7);
+  CHECK(measured == needed);
 }
 
 }  // namespace

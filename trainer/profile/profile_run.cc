@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <set>
+#include <string>
+#include <utility>
 
 #include "models/families/families.h"
 #include "models/spec/tensor_parallel.h"
@@ -131,9 +133,10 @@ Profile MeasureSweep(const ModelConfig& config, const SweepRows& rows,
   profile.precision = options.here.precision;
   profile.threads = options.here.threads;
   const std::vector<LayerSpec> specs = LayerSpecs(config);
-  std::set<std::string> known;
+  // A kind may have several shapes, such as blocks with windows and without; each costs its own.
+  std::set<std::pair<std::string, std::string>> known;
   for (size_t i = 0; i < specs.size(); ++i) {
-    if (!known.insert(specs[i].kind).second) continue;
+    if (!known.emplace(specs[i].kind, specs[i].shape).second) continue;
     for (const TensorParallel& tensor : rows.degrees) {
       if (tensor.size > 1 && !specs[i].split()) continue;
       LayerMeter meter(config, static_cast<int>(i), DtypeOf(options.precision), tensor,
@@ -142,7 +145,8 @@ Profile MeasureSweep(const ModelConfig& config, const SweepRows& rows,
         Barrier(world);
         profile.layers.push_back(meter.Measure(row, rows.memory));
       }
-      if (tensor.size == 1 && specs[i].kind == kDecoderBlock)
+      const bool is_trained = specs[i].kind == kDecoderBlock && specs[i].trained_count() > 0;
+      if (tensor.size == 1 && is_trained && profile.optimizer_s_per_parameter == 0)
         profile.optimizer_s_per_parameter = meter.OptimizerSecondsPerParameter();
     }
   }
