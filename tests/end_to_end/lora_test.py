@@ -138,6 +138,25 @@ def quantised(results, folder, config):
         results.check(f"{form}: tensor ranks have the losses of one", close(two, one), str(two))
 
 
+def frozen(results, folder, config):
+    """all-linear beside a frozen encoder, which then has no adapters in the run's checkpoints."""
+    run = f"{folder}/frozen"
+    train(folder, config, "frozen", model__adapter__targets="[all-linear]",
+          model__freeze="[vision]")
+    names = {name for name in tensors_of(run) if ".lora_" in name}
+    results.check("a frozen component has no adapters",
+                  names and not any("vision" in name for name in names), str(sorted(names))[:200])
+    done = tiny_case.program("export", run, "--merge", "--out", f"{folder}/frozen_merged")
+    results.check("frozen: merged", done.returncode == 0, done.stderr[-200:])
+    answers = [tiny_case.program("generate", where, "--prompt", "What is 3 plus 2?",
+                                 "--max-new-tokens", "8", "--set", "train.precision=fp32")
+               for where in (run, f"{folder}/frozen_merged")]
+    results.check("frozen: run and merged folder answer alike",
+                  all(a.returncode == 0 for a in answers) and
+                  len({a.stdout for a in answers}) == 1,
+                  str([(a.returncode, a.stdout, a.stderr[-100:]) for a in answers]))
+
+
 def bad_input(results, folder, config):
     nan = f"{folder}/nan"
     shutil.copytree(f"{folder}/adapter", nan)
@@ -188,6 +207,7 @@ def main():
         resumed(results, folder, config, one)
         folders(results, folder, config)
         quantised(results, folder, config)
+        frozen(results, folder, config)
         bad_input(results, folder, config)
     results.finish()
 

@@ -100,7 +100,6 @@ RunConfig ReadSettings(const ModelSource& source, const ModelConfig& model,
   config.balance = here.balance;
   config.cluster = here.cluster;
   config.train.threads = here.train.threads;
-  config.model.freeze.clear();
   return config;
 }
 
@@ -183,6 +182,7 @@ class Answerer {
     RunConfig config = ReadSettings(source, config_, arguments.set);
     if (!arguments.adapter.empty()) config.model.adapter.init = arguments.adapter;
     SetAdapters(config.model, &config_);
+    config.model.freeze.clear();  // it says above which components the run gave no adapters
     UsePixels(config.data, &config_);
     if (!config.parallel.zero) config.parallel.zero = 0;  // nothing is trained
     setup_ = std::make_unique<RunSetup>(SetUpRun(config, mpi));
