@@ -284,8 +284,6 @@ std::set<std::string> ModulesThatMatch(const Patterns& pattern, const std::vecto
                   key, text, example));
 }
 
-constexpr char kPeftPrefix[] = "base_model.model.";
-
 }  // namespace
 
 std::string ExactPattern(const std::string& name) {

@@ -26,6 +26,7 @@ void ResolveLora(const std::string& key, ModelConfig* config);
 // The regular expression that matches this name alone.
 std::string ExactPattern(const std::string& name);
 
+inline constexpr char kPeftPrefix[] = "base_model.model.";  // of names in a PEFT file
 // The name of an adapter's parameter in a PEFT file.
 std::string PeftName(const ModelConfig& config, const std::string& parameter);
 

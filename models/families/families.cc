@@ -136,8 +136,12 @@ FolderSettings FolderSettingsOf(const ModelConfig& config, const std::string& fo
 }
 
 WeightNames WeightNamesOf(const ModelConfig& config) {
-  std::vector<Renaming> renamings;
-  if (config.has_vision) renamings = EncoderOf(config).renamings(config);
+  std::vector<Renaming> renamings, in_memory;
+  if (config.has_vision) {
+    const EncoderFamily& encoder = EncoderOf(config);
+    renamings = encoder.renamings(config);
+    if (encoder.in_memory != nullptr) in_memory = encoder.in_memory(config);
+  }
   const DecoderFamily* decoder = FindDecoderFamily(config.text.model_type);
   if (decoder != nullptr && decoder->renamings != nullptr) {
     const std::string prefix = config.has_vision ? kLanguageModel : "";
@@ -145,7 +149,7 @@ WeightNames WeightNamesOf(const ModelConfig& config) {
       renamings.push_back({prefix + row.ours, prefix + row.theirs, row.rows});
     }
   }
-  return {std::move(renamings), config};
+  return {std::move(renamings), config, std::move(in_memory)};
 }
 
 }  // namespace equipoise

@@ -63,6 +63,8 @@ struct EncoderFamily {
   // Sets the naming of the weights from those in FOLDER, where config.json does not tell it. Null:
   // it does.
   void (*find_naming)(const std::string& folder, ModelConfig* config) = nullptr;
+  // Names of the modules in memory of the code that loads a folder. Null: its weights' names.
+  std::vector<Renaming> (*in_memory)(const ModelConfig& config) = nullptr;
 };
 
 }  // namespace equipoise

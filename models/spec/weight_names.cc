@@ -52,10 +52,24 @@ std::string Completed(const std::string& pattern, const Match& match) {
   return name + match.rest;
 }
 
+// The place of one of our names by the first renaming that fits.
+FileWeight Place(const std::vector<Renaming>& renamings, const std::string& ours) {
+  for (const Renaming& row : renamings) {
+    if (const auto match = MatchPattern(ours, row.ours)) {
+      return {Completed(row.theirs, *match), row.rows};
+    }
+  }
+  return {ours, {}};
+}
+
 }  // namespace
 
-WeightNames::WeightNames(std::vector<Renaming> renamings, const ModelConfig& config)
-    : renamings_(std::move(renamings)), has_vision_(config.has_vision), naming_(config.naming) {}
+WeightNames::WeightNames(std::vector<Renaming> renamings, const ModelConfig& config,
+                         std::vector<Renaming> in_memory)
+    : renamings_(std::move(renamings)),
+      in_memory_(std::move(in_memory)),
+      has_vision_(config.has_vision),
+      naming_(config.naming) {}
 
 std::vector<WeightNames::Held> WeightNames::Ours(const std::string& name) const {
   std::vector<Held> held;
@@ -79,24 +93,22 @@ std::string WeightNames::Canonical(const std::string& name) const {
 
 FileWeight WeightNames::InFolder(const std::string& parameter) const {
   if (naming_ == WeightNaming::kTransformers) return {parameter, {}};
-  for (const Renaming& row : renamings_) {
-    if (const auto match = MatchPattern(parameter, row.ours)) {
-      return {Completed(row.theirs, *match), row.rows};
-    }
-  }
-  return {parameter, {}};
+  return Place(renamings_, parameter);
+}
+
+FileWeight WeightNames::ModuleInMemory(const std::string& module) const {
+  if (!in_memory_.empty()) return Place(in_memory_, module);
+  if (naming_ != WeightNaming::kTransformers) return Place(renamings_, module);
+  if (!has_vision_) return {module, {}};
+  const std::string language = "language_model.", model = language + "model.";
+  if (module.starts_with(language + "lm_head")) return {module.substr(language.size()), {}};
+  if (module.starts_with(model)) return {"model." + language + module.substr(model.size()), {}};
+  return {"model." + module, {}};
 }
 
 std::string WeightNames::InMemory(const std::string& module) const {
-  if (naming_ == WeightNaming::kOriginal) {
-    const FileWeight weight = InFolder(module);
-    return weight.rows.whole() ? weight.name : module;
-  }
-  if (!has_vision_) return module;
-  const std::string language = "language_model.", model = language + "model.";
-  if (module.starts_with(language + "lm_head")) return module.substr(language.size());
-  if (module.starts_with(model)) return "model." + language + module.substr(model.size());
-  return "model." + module;
+  const FileWeight place = ModuleInMemory(module);
+  return place.rows.whole() ? place.name : module;
 }
 
 WeightMap::WeightMap(const std::vector<std::string>& file_names, const WeightNames& names,

@@ -39,7 +39,10 @@ struct FileWeight {
 // found in files. LibTorch-free.
 class WeightNames {
  public:
-  WeightNames(std::vector<Renaming> renamings, const ModelConfig& config);
+  // `in_memory`: renamings to the modules of the code that loads a folder, where these have other
+  // names than the folder's weights.
+  WeightNames(std::vector<Renaming> renamings, const ModelConfig& config,
+              std::vector<Renaming> in_memory = {});
 
   struct Held {
     std::string name;  // ours
@@ -56,12 +59,14 @@ class WeightNames {
   std::string Canonical(const std::string& name) const;
   // The place of a parameter (given by our name) in a folder of the model's naming.
   FileWeight InFolder(const std::string& parameter) const;
-  // The name of a module (a parameter's without its last part) in the memory of the code that loads
-  // such a folder, as PEFT sees it; our name where it is part of a fused one.
+  // The place of a module (a parameter's name without its last part) in the memory of the code that
+  // loads such a folder, as PEFT sees it.
+  FileWeight ModuleInMemory(const std::string& module) const;
+  // The name of that; our name where it is part of a fused one.
   std::string InMemory(const std::string& module) const;
 
  private:
-  std::vector<Renaming> renamings_;
+  std::vector<Renaming> renamings_, in_memory_;
   bool has_vision_;
   WeightNaming naming_;
 };

@@ -2,19 +2,23 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
+#include <map>
 #include <set>
-#include <utility>
+#include <string>
+#include <vector>
 
 #include "configs/base/error.h"
 #include "models/families/adapters.h"
 #include "models/families/families.h"
+#include "models/weights/peft_layers.h"
 #include "models/weights/safetensors_file.h"
 
 namespace equipoise {
 namespace {
 
-constexpr char kPrefix[] = "base_model.model.";
 constexpr char kA[] = ".lora_A.weight";
 
 void RequireFolder(const std::string& folder) {
@@ -33,10 +37,6 @@ void RefuseOtherKinds(const Json& json, const std::string& path) {
   const auto refuse = [&](const char* key, const char* what) {
     throw DataError(fmt::format("{}: {}: {}", path, key, what));
   };
-  for (const char* key : {"rank_pattern", "alpha_pattern"}) {
-    if (json.contains(key) && !json[key].empty())
-      refuse(key, "one rank and one alpha for all layers are supported; leave it empty");
-  }
   for (const char* key : {"lora_bias", "fan_in_fan_out", "use_qalora", "use_bdlora"}) {
     if (json.contains(key) && json[key].is_boolean() && json[key].get<bool>())
       refuse(key, "is not supported; set it to false");
@@ -49,32 +49,64 @@ void RefuseOtherKinds(const Json& json, const std::string& path) {
     refuse("bias", "trained biases are not supported; use none");
 }
 
+// Ranks and alphas of those layers of PEFT's model that hold several adapters of ours: as many
+// ranks, at the scale of one. `counts`: adapters by layer.
+Json Patterns(const LoraConfig& lora, const std::map<std::string, size_t>& counts) {
+  Json json = {{"rank_pattern", Json::object()}, {"alpha_pattern", Json::object()}};
+  for (const auto& [name, count] : counts) {
+    if (count == 1) continue;
+    const auto n = static_cast<double>(count);
+    json["rank_pattern"][name] = lora.rank * static_cast<int64_t>(count);
+    json["alpha_pattern"][name] = lora.alpha * (lora.rslora ? std::sqrt(n) : n);
+  }
+  return json;
+}
+
+// Refuses all patterns but those that are written here.
+void CheckPatterns(const Json& json, const Json& expected, const std::string& path) {
+  for (const auto& [key, ours] : expected.items()) {
+    const Json theirs = json.contains(key) && !json[key].is_null() ? json[key] : Json::object();
+    bool is_equal = theirs.is_object() && theirs.size() == ours.size();
+    for (const auto& [name, value] : ours.items()) {
+      is_equal = is_equal && theirs.contains(name) && theirs[name].is_number() &&
+                 std::abs(theirs[name].get<double>() / value.get<double>() - 1) < 1e-9;
+    }
+    if (is_equal) continue;
+    throw DataError(
+        fmt::format("{}: {}: one rank and one alpha for all layers are supported; "
+                    "leave it empty, or merge the adapter by PEFT's merge_and_unload()",
+                    path, key));
+  }
+}
+
 // Last parts of names, such as q_proj, where these mean the same layers as the names do; else the
-// names.
+// names. A number alone means any module of a list to PEFT.
 std::vector<std::string> TargetModules(const ModelConfig& config) {
   ModelConfig bare = config;
   bare.lora = {};
   const WeightNames names = WeightNamesOf(config);
-  std::set<std::string> adapted, short_names, others;
+  std::set<std::string> adapted, short_names;
   const auto last = [](const std::string& name) { return name.substr(name.rfind('.') + 1); };
   for (const LayerSpec& spec : LayerSpecs(config)) {
     for (const TensorSpec& tensor : spec.parameters) {
       if (!tensor.name.ends_with(kA)) continue;
       const std::string layer = tensor.name.substr(0, tensor.name.size() - sizeof(kA) + 1);
-      adapted.insert(layer);
-      short_names.insert(last(layer));
+      const std::string theirs = names.ModuleInMemory(layer).name;
+      adapted.insert(theirs);
+      short_names.insert(last(theirs));
     }
   }
-  std::set<std::string> full;
-  bool exact = true;
-  for (const std::string& layer : adapted) full.insert(names.InMemory(layer));
+  bool exact = std::none_of(short_names.begin(), short_names.end(), [](const std::string& name) {
+    return name.find_first_not_of("0123456789") == name.npos;
+  });
   for (const LayerSpec& spec : LayerSpecs(bare)) {
     for (const TensorSpec& tensor : spec.parameters) {
-      const std::string module = tensor.name.substr(0, tensor.name.rfind('.'));
+      const std::string module =
+          names.ModuleInMemory(tensor.name.substr(0, tensor.name.rfind('.'))).name;
       if (short_names.count(last(module)) > 0 && adapted.count(module) == 0) exact = false;
     }
   }
-  const std::set<std::string>& chosen = exact ? short_names : full;
+  const std::set<std::string>& chosen = exact ? short_names : adapted;
   return {chosen.begin(), chosen.end()};
 }
 
@@ -98,13 +130,6 @@ std::string PeftTensorFile(const std::string& folder) {
   return folder + "/adapter_model.safetensors";
 }
 
-std::string NameFromPeft(const WeightNames& names, std::string key) {
-  const std::string prefix = kPrefix, vector = ".lora_magnitude_vector";
-  if (key.starts_with(prefix)) key = key.substr(prefix.size());
-  if (key.ends_with(vector)) key += ".weight";
-  return names.Canonical(key);
-}
-
 LoraConfig ReadPeftConfig(const std::string& folder, const ModelConfig& model) {
   RequireFolder(folder);
   const std::string path = PeftConfigFile(folder);
@@ -120,10 +145,12 @@ LoraConfig ReadPeftConfig(const std::string& folder, const ModelConfig& model) {
   };
   lora.rslora = flag("use_rslora");
   lora.dora = flag("use_dora");
-  const WeightNames names = WeightNamesOf(model);
   const SafetensorsFile file(PeftTensorFile(folder));
-  for (const auto& [key, entry] : file.header().entries) {
-    const std::string name = NameFromPeft(names, key);
+  std::map<std::string, size_t> counts;
+  for (const auto& [name, parts] : FusedInFile(file.header(), file.path()))
+    counts[name] = parts.size();
+  CheckPatterns(json, Patterns(lora, counts), path);
+  for (const auto& [name, tensor] : TensorsFromPeft(model, file.header(), file.path())) {
     if (name.ends_with(kA)) {
       lora.targets.push_back(ExactPattern(name.substr(0, name.size() - sizeof(kA) + 1)));
     } else if (name.find(".lora_") == name.npos) {
@@ -138,20 +165,24 @@ LoraConfig ReadPeftConfig(const std::string& folder, const ModelConfig& model) {
 Json PeftConfigOf(const ModelConfig& config, const std::string& base) {
   const LoraConfig& lora = config.lora;
   const std::set<std::string> trained = TrainedModules(config);
-  return {{"peft_type", "LORA"},
-          {"task_type", "CAUSAL_LM"},
-          {"base_model_name_or_path", base},
-          {"target_modules", TargetModules(config)},
-          {"r", lora.rank},
-          {"lora_alpha", lora.alpha},
-          {"lora_dropout", lora.dropout},
-          {"use_rslora", lora.rslora},
-          {"use_dora", lora.dora},
-          {"modules_to_save", trained.empty() ? Json() : Json(trained)},
-          {"bias", "none"},
-          {"fan_in_fan_out", false},
-          {"init_lora_weights", true},
-          {"inference_mode", true}};
+  std::map<std::string, size_t> counts;
+  for (const auto& [name, parts] : FusedAdaptersOf(config)) counts[name] = parts.size();
+  Json json = {{"peft_type", "LORA"},
+               {"task_type", "CAUSAL_LM"},
+               {"base_model_name_or_path", base},
+               {"target_modules", TargetModules(config)},
+               {"r", lora.rank},
+               {"lora_alpha", lora.alpha},
+               {"lora_dropout", lora.dropout},
+               {"use_rslora", lora.rslora},
+               {"use_dora", lora.dora},
+               {"modules_to_save", trained.empty() ? Json() : Json(trained)},
+               {"bias", "none"},
+               {"fan_in_fan_out", false},
+               {"init_lora_weights", true},
+               {"inference_mode", true}};
+  json.update(Patterns(lora, counts));
+  return json;
 }
 
 }  // namespace equipoise

@@ -5,7 +5,6 @@
 #include "configs/base/json.h"
 #include "models/spec/lora.h"
 #include "models/spec/model_config.h"
-#include "models/spec/weight_names.h"
 
 namespace equipoise {
 
@@ -21,8 +20,5 @@ LoraConfig ReadPeftConfig(const std::string& folder, const ModelConfig& model);
 
 // adapter_config.json of the model's adapters, over a base whose path or name is `base`.
 Json PeftConfigOf(const ModelConfig& config, const std::string& base);
-
-// Our name of a tensor in PEFT's file.
-std::string NameFromPeft(const WeightNames& names, std::string key);
 
 }  // namespace equipoise

@@ -1,36 +1,116 @@
 #include "models/weights/peft_folder.h"
 
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/isfinite.h>
+#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
 #include <fstream>
 #include <set>
+#include <utility>
 
 #include "configs/base/error.h"
 #include "models/families/adapters.h"
 #include "models/families/families.h"
 #include "models/weights/peft_config.h"
+#include "models/weights/peft_layers.h"
 #include "models/weights/safetensors.h"
 
 namespace equipoise {
+namespace {
+
+constexpr char kA[] = ".lora_A.weight", kB[] = ".lora_B.weight";
+constexpr char kMagnitude[] = ".lora_magnitude_vector.weight";
+
+// Reads one of the blocks of a block-diagonal B.
+void ReadBlock(const SafetensorsReader& file, const PeftTensor& place, Parameter* parameter) {
+  at::Tensor& target = parameter->stored();
+  const int64_t rank = target.size(1), first = place.ranks.first * rank;
+  at::Tensor rows = at::empty({target.size(0), rank * place.ranks.period}, target.options());
+  file.ReadInto(place.key, rows, parameter->part, place.outputs);
+  target.copy_(rows.narrow(1, first, rank));
+  rows.narrow(1, first, rank).zero_();
+  if (!rows.any().item<bool>()) return;
+  throw DataError(fmt::format(
+      "{}: tensor {}: the layers in it have no ranks of their own any more; merge the adapter by "
+      "PEFT's merge_and_unload()",
+      file.path(), place.key));
+}
+
+void ReadAdapter(const SafetensorsReader& file, const PeftTensor& place, Parameter* parameter) {
+  if (parameter->name.ends_with(kB) && !place.ranks.whole())
+    return ReadBlock(file, place, parameter);
+  const FusedRows& rows = parameter->name.ends_with(kA) ? place.ranks : place.outputs;
+  file.CheckShape(place.key, parameter->shape, parameter->part, rows);
+  file.ReadInto(place.key, parameter->stored(), parameter->part, rows);
+}
+
+using Tensors = std::map<std::string, at::Tensor>;
+
+// Rows of a fused tensor by their place, [repeats, period, rows of a block, ...]; the rest is zero.
+at::Tensor FusedZeros(const FusedRows& rows, const at::Tensor& part, int64_t columns) {
+  const int64_t block = part.size(0) / (rows.repeats * rows.count);
+  std::vector<int64_t> shape = {rows.repeats, rows.period, block};
+  if (part.dim() > 1) shape.push_back(columns);
+  return at::zeros(shape, part.options());
+}
+
+at::Tensor BlocksOf(const FusedRows& rows, const at::Tensor& part) {
+  return part.unflatten(0, {rows.repeats, rows.count, -1});
+}
+
+// The adapter of a fused layer from ours.
+void AddFused(const std::string& layer, const std::vector<WeightNames::Held>& parts,
+              const Tensors& tensors, std::map<std::string, LazyTensor>* named) {
+  std::vector<at::Tensor> as;
+  as.reserve(parts.size());
+  for (const WeightNames::Held& part : parts) as.push_back(tensors.at(part.name + kA));
+  const int64_t rank = as[0].size(0), all = rank * std::ssize(parts);
+  at::Tensor b = FusedZeros(parts[0].rows, tensors.at(parts[0].name + kB), all);
+  for (int64_t i = 0; i < std::ssize(parts); ++i) {
+    const auto& [name, rows] = parts[static_cast<size_t>(i)];
+    b.narrow(1, rows.first, rows.count)
+        .narrow(3, i * rank, rank)
+        .copy_(BlocksOf(rows, tensors.at(name + kB)));
+  }
+  named->emplace(layer + kA, at::cat(as));
+  named->emplace(layer + kB, b.flatten(0, 2));
+  if (tensors.count(parts[0].name + kMagnitude) == 0) return;
+  int64_t count = 0;
+  at::Tensor magnitudes = FusedZeros(parts[0].rows, tensors.at(parts[0].name + kMagnitude), 0);
+  for (const auto& [name, rows] : parts) {
+    magnitudes.narrow(1, rows.first, rows.count)
+        .copy_(BlocksOf(rows, tensors.at(name + kMagnitude)));
+    count += rows.count;
+  }
+  if (count != parts[0].rows.period) {
+    throw ConfigError(fmt::format(
+        "model.adapter.dora: {} is only a part of PEFT's {}, whose magnitudes would be trained as "
+        "a whole; export with --merge",
+        parts[0].name, layer));
+  }
+  named->emplace(layer + ".lora_magnitude_vector", magnitudes.flatten());
+}
+
+}  // namespace
 
 void LoadPeft(const std::vector<Parameter*>& parameters, const ModelConfig& config,
               const std::string& folder) {
   const SafetensorsReader file(PeftTensorFile(folder));
-  const WeightNames names = WeightNamesOf(config);
-  std::map<std::string, std::string> in_file;  // by our name
-  for (const auto& [key, entry] : file.entries()) in_file[NameFromPeft(names, key)] = key;
+  const std::map<std::string, PeftTensor> in_file =
+      TensorsFromPeft(config, {file.entries(), file.metadata()}, file.path());
   std::set<std::string> known;
   for (const LayerSpec& spec : LayerSpecs(config)) {
     for (const TensorSpec& tensor : spec.parameters) {
       if (tensor.role != ParameterRole::kBase) known.insert(tensor.name);
     }
   }
-  for (const auto& [name, key] : in_file) {
+  for (const auto& [name, place] : in_file) {
     if (known.count(name) > 0) continue;
     throw DataError(fmt::format(
         "{}: tensor {} belongs to no linear layer of this model; is it an adapter of another base?",
-        file.path(), key));
+        file.path(), place.key));
   }
   for (Parameter* parameter : parameters) {
     if (parameter->role == ParameterRole::kBase) continue;
@@ -39,20 +119,35 @@ void LoadPeft(const std::vector<Parameter*>& parameters, const ModelConfig& conf
       throw DataError(
           fmt::format("{}: no tensor for {}; is the file whole?", file.path(), parameter->name));
     }
-    file.CheckShape(found->second, parameter->shape, parameter->part);
-    file.ReadInto(found->second, parameter->stored(), parameter->part);
+    ReadAdapter(file, found->second, parameter);
     if (at::isfinite(parameter->stored()).all().item<bool>()) continue;
     throw DataError(fmt::format(
         "{}: tensor {}: holds values that are infinite or no numbers; train or write it again",
-        file.path(), found->second));
+        file.path(), found->second.key));
   }
 }
 
 void WritePeft(const std::string& folder, const ModelConfig& config, const std::string& base,
                const std::map<std::string, at::Tensor>& tensors) {
+  const FusedAdapters fused = FusedAdaptersOf(config);
   std::map<std::string, LazyTensor> named;
-  for (const auto& [name, tensor] : tensors) named.emplace(PeftName(config, name), tensor);
-  WriteSafetensors(PeftTensorFile(folder), named, {{"format", "pt"}});
+  std::set<std::string> in_fused;
+  for (const auto& [name, parts] : fused) {
+    AddFused(kPeftPrefix + name, parts, tensors, &named);
+    for (const WeightNames::Held& part : parts) in_fused.insert(part.name);
+  }
+  const WeightNames names = WeightNamesOf(config);
+  for (const auto& [name, tensor] : tensors) {
+    const std::string module = name.substr(0, name.rfind('.'));
+    if (in_fused.count(module.substr(0, module.rfind(".lora_"))) > 0) continue;
+    if (const FileWeight place = names.ModuleInMemory(module); !place.rows.whole()) {
+      throw ConfigError(
+          fmt::format("model.adapter.train: {} is only a part of PEFT's {}; export with --merge",
+                      module, place.name));
+    }
+    named.emplace(PeftName(config, name), tensor);
+  }
+  WriteSafetensors(PeftTensorFile(folder), named, PeftMetadata(fused));
   std::ofstream out(PeftConfigFile(folder));
   out << PeftConfigOf(config, base).dump(2) << "\n";
   if (!out.flush())

@@ -287,6 +287,14 @@ std::vector<Renaming> Renamings(const ModelConfig& config) {
   return rows;
 }
 
+// Transformers' modules, whatever the folder's names: it renames published weights as it loads
+// them.
+std::vector<Renaming> InMemory(const ModelConfig& /*config*/) {
+  std::vector<Renaming> rows = {{"language_model.lm_head", "lm_head", {}}};
+  AddForm("model.visual.", "model.language_model.", &rows);
+  return rows;
+}
+
 int64_t FindImageToken(const std::string& /*folder*/) { return -1; }
 
 FolderSettings Settings(const ModelConfig& config, const std::string& /*folder*/) {
@@ -313,9 +321,17 @@ void FindNaming(const std::string& folder, ModelConfig* config) {
 }  // namespace
 
 const EncoderFamily& Qwen2Vl() {
-  static const EncoderFamily kFamily = {
-      {kQwen2, kQwen25, kQwen3}, Parse,         Validate,       Write,    Renamings,
-      Qwen2VlEncoderSpecs,       Qwen2VlImages, FindImageToken, Settings, FindNaming};
+  static const EncoderFamily kFamily = {{kQwen2, kQwen25, kQwen3},
+                                        Parse,
+                                        Validate,
+                                        Write,
+                                        Renamings,
+                                        Qwen2VlEncoderSpecs,
+                                        Qwen2VlImages,
+                                        FindImageToken,
+                                        Settings,
+                                        FindNaming,
+                                        InMemory};
   return kFamily;
 }
 

@@ -1,0 +1,116 @@
+#include "models/weights/peft_folder.h"
+
+#include <ATen/ops/mm.h>
+#include <ATen/ops/zeros.h>
+
+#include <catch2/catch.hpp>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "configs/base/error.h"
+#include "models/families/families.h"
+#include "models/weights/peft_config.h"
+#include "models/weights/safetensors.h"
+#include "models/weights/weights.h"
+#include "tests/models/model_support.h"
+#include "tests/trainer/scratch_folder.h"
+
+namespace equipoise {
+namespace {
+
+constexpr char kAttention[] = "model.layers.0.self_attn.";
+
+// InternLM2's wqkv has, for each of two key/value heads, two heads of queries, a key and a value.
+ModelConfig Adapted(const std::vector<std::string>& targets) {
+  ModelConfig config = testing::TinyText("internlm2", /*tied=*/false);
+  config.naming = WeightNaming::kOriginal;
+  config.lora.targets = targets;
+  config.lora.rank = 2;
+  config.lora.alpha = 6;
+  return config;
+}
+
+std::map<std::string, at::Tensor> TrainedOf(const testing::TestModel& model) {
+  std::map<std::string, at::Tensor> tensors;
+  for (const Parameter* parameter : model.flat->parameters()) {
+    if (parameter->role == ParameterRole::kBase) continue;
+    tensors[parameter->name] = parameter->stored().clone();
+  }
+  return tensors;
+}
+
+TEST_CASE("a fused layer's adapter adds to each part's rows what the part's own adds", "[lora]") {
+  const auto targets = GENERATE(std::vector<std::string>{"all-linear"},
+                                std::vector<std::string>{"q_proj", "v_proj"});
+  const ScratchFolder folder;
+  const ModelConfig config = Adapted(targets);
+  const auto ours = TrainedOf(testing::MakeModel(config));
+  WritePeft(folder.path(), config, "base", ours);
+  std::vector<std::pair<FusedRows, at::Tensor>> parts;
+  const FusedRows rows[] = {{0, 2, 4, 2}, {2, 1, 4, 2}, {3, 1, 4, 2}};
+  int64_t count = 0;
+  for (const char* name : {"q_proj", "k_proj", "v_proj"}) {
+    const std::string layer = std::string(kAttention) + name;
+    at::Tensor added = at::zeros({name[0] == 'q' ? 32 : 16, 32});
+    if (ours.count(layer + ".lora_A.weight") > 0) {
+      added = at::mm(ours.at(layer + ".lora_B.weight"), ours.at(layer + ".lora_A.weight"));
+      ++count;
+    }
+    parts.emplace_back(rows[parts.size()], added);
+  }
+  const SafetensorsReader file(PeftTensorFile(folder.path()));
+  const std::string fused = "base_model.model.model.layers.0.attention.wqkv";
+  const at::Tensor a = file.Read(fused + ".lora_A.weight"), b = file.Read(fused + ".lora_B.weight");
+  CHECK(a.size(0) == 2 * count);
+  CHECK(at::mm(b, a).allclose(FuseRows(parts), 1e-5, 1e-6));
+  const Json json = PeftConfigOf(config, "base");
+  CHECK(json["rank_pattern"]["model.layers.0.attention.wqkv"] == 2 * count);
+  CHECK(json["alpha_pattern"]["model.layers.0.attention.wqkv"] == 6.0 * static_cast<double>(count));
+}
+
+TEST_CASE("an exported folder is read back, by tensor-parallel ranks their parts", "[lora]") {
+  const ScratchFolder folder;
+  const ModelConfig config = Adapted({"q_proj", "v_proj", "down_proj"});
+  const auto ours = TrainedOf(testing::MakeModel(config));
+  WritePeft(folder.path(), config, "base", ours);
+  ModelConfig plain = config;
+  plain.lora = {};
+  ModelConfig read = plain;
+  read.lora = ReadPeftConfig(folder.path(), plain);
+  CHECK(read.lora.rank == 2);
+  CHECK(read.lora.scale() == config.lora.scale());
+  CHECK(read.lora.targets.size() == 3 * 2);
+  for (const TensorParallel& rank : {TensorParallel{}, TensorParallel{nullptr, 1, 2}}) {
+    const testing::TestModel model = testing::MakeModel(read, at::kFloat, {}, {}, rank);
+    for (Parameter* parameter : model.flat->parameters()) {
+      if (parameter->role != ParameterRole::kBase) parameter->stored().zero_();
+    }
+    LoadPeft(model.flat->parameters(), read, folder.path());
+    size_t found = 0;
+    for (const Parameter* parameter : model.flat->parameters()) {
+      if (parameter->role == ParameterRole::kBase) continue;
+      INFO(parameter->name);
+      CHECK(parameter->stored().equal(testing::PartOf(ours.at(parameter->name), *parameter)));
+      ++found;
+    }
+    CHECK(found == ours.size());
+  }
+}
+
+TEST_CASE("what PEFT cannot hold of a part is refused", "[lora]") {
+  ModelConfig dora = Adapted({"q_proj"}), whole = Adapted({"o_proj"});
+  dora.lora.dora = true;
+  whole.lora.train = {"model\\.layers\\.0\\.self_attn\\.k_proj"};
+  for (const auto& [config, words] :
+       {std::pair(dora, "model.adapter.dora: "), std::pair(whole, "model.adapter.train: ")}) {
+    const ScratchFolder folder;
+    const auto tensors = TrainedOf(testing::MakeModel(config));
+    CHECK_THROWS_WITH(WritePeft(folder.path(), config, "base", tensors),
+                      Catch::StartsWith(words) && Catch::Contains("--merge"));
+  }
+}
+
+}  // namespace
+}  // namespace equipoise
