@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
 #include <string_view>
+#include <system_error>
 
 #include "configs/base/error.h"
 #include "configs/base/shown_text.h"
@@ -22,14 +24,29 @@ std::string KeyOf(const std::string& message) {
   return key.find('.') == std::string::npos ? "" : key;
 }
 
-// The place of a key in a document; "" where the document does not give it.
+// The item of a list that a part of a key numbers; null where there is none.
+const YamlNode* ItemOf(const YamlNode& list, const std::string& part) {
+  size_t index = 0;
+  const auto end = std::from_chars(part.data(), part.data() + part.size(), index);
+  const bool number = end.ec == std::errc() && end.ptr == part.data() + part.size();
+  return number && index < list.items.size() ? &list.items[index] : nullptr;
+}
+
+// The place of a key in a document, or of the item of a list that lacks it; "" where the document
+// does not give it.
 std::string PlaceIn(const YamlNode& document, const std::string& key) {
   const YamlNode* node = &document;
   const YamlNode* name = nullptr;
+  const YamlNode* item = nullptr;
   for (const std::string& part : internal::SplitKey(key)) {
+    if (node->kind == YamlNode::Kind::kList) {
+      item = name = node = ItemOf(*node, part);
+      if (node == nullptr) return "";
+      continue;
+    }
     size_t at = 0;
     while (at < node->keys.size() && node->keys[at].text != part) ++at;
-    if (at == node->keys.size()) return "";
+    if (at == node->keys.size()) return item == nullptr ? "" : item->Where();
     name = &node->keys[at];
     node = &node->items[at];
   }

@@ -1,6 +1,9 @@
 #include "trainer/settings/source_lists.h"
 
+#include <fmt/format.h>
+
 #include <catch2/catch.hpp>
+#include <utility>
 
 #include "configs/base/error.h"
 #include "tests/trainer/scratch_folder.h"
@@ -26,6 +29,20 @@ TEST_CASE("a range of numbers stands for its files", "[settings][cpu]") {
   for (const char* bad : {"{5..2}.tar", "{a..c}.tar", "{0..99999}.tar", "{..}.tar"}) {
     INFO(bad);
     CHECK_THROWS_WITH(Expanded({bad, ".", 1}), Catch::Contains("is no range of files"));
+  }
+}
+
+TEST_CASE("a source without a file of records is the configuration's fault", "[settings][cpu]") {
+  const ScratchFolder scratch;
+  const std::string path = scratch.Path("bad.yaml");
+  for (const auto& [section, list] :
+       {std::pair("data", "train"), std::pair("data", "eval"), std::pair("eval", "answers")}) {
+    WriteText(path, fmt::format("{}: {{{}: [{{annotations: a.jsonl}}, {{images: x}}]}}\n", section,
+                                list));
+    CHECK_THROWS_AS(ReadRunConfig(path, {}), ConfigError);
+    CHECK_THROWS_WITH(
+        ReadRunConfig(path, {}),
+        fmt::format("{}.{}.1.annotations: is missing; give a file of records", section, list));
   }
 }
 

@@ -98,6 +98,14 @@ SourceConfig SourceOf(const Json& set, double repeat, const std::string& where) 
   return source;
 }
 
+// Throws where an item of the list at `key` names no file.
+void RequireFiles(const std::vector<SourceConfig>& sources, const char* key) {
+  for (size_t i = 0; i < sources.size(); ++i) {
+    if (!sources[i].annotations.empty()) continue;
+    throw ConfigError(fmt::format("{}.{}.annotations: is missing; give a file of records", key, i));
+  }
+}
+
 }  // namespace
 
 void ExpandSources(std::vector<SourceConfig>& sources) {
@@ -127,8 +135,12 @@ void ExpandSources(std::vector<SourceConfig>& sources) {
 RunConfig ReadRunConfig(const std::string& path, const std::vector<Override>& overrides) {
   RunConfig config;
   ReadConfig(path, overrides, config);
-  for (auto* sources : {&config.data.train, &config.data.eval, &config.eval.answers})
+  for (const auto& [key, sources] :
+       {std::pair("data.train", &config.data.train), std::pair("data.eval", &config.data.eval),
+        std::pair("eval.answers", &config.eval.answers)}) {
+    RequireFiles(*sources, key);
     ExpandSources(*sources);
+  }
   return config;
 }
 
