@@ -390,6 +390,11 @@ TEST_CASE("annotation files that changed are named", "[checkpoint][cpu]") {
   current["data"]["content"] = "6";
   CHECK_THROWS_WITH(CheckSections("c", saved, current),
                     Catch::Contains("c: made from other records: b.jsonl changed since"));
+  Json renamed = current;
+  renamed["data"]["train"][1]["annotations"] = "c.jsonl";
+  CHECK_THROWS_WITH(CheckSections("c", saved, renamed),
+                    "c: made with another configuration: data.train[1].annotations was \"b.jsonl\" "
+                    "and is \"c.jsonl\"; change back, or start anew in another run.dir");
   current["data"]["files"] = saved["data"]["files"];
   CHECK_THROWS_WITH(
       CheckSections("c", saved, current),

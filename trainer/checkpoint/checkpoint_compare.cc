@@ -21,15 +21,23 @@ const Json* FileKeys(const Json& sections) {
   return files == data->end() || !files->is_array() ? nullptr : &*files;
 }
 
-// The annotation files whose content changed, comma-separated.
+std::string AnnotationsOf(const Json& sections, size_t source) {
+  const auto place = Json::json_pointer("/data/train") / source;
+  if (!sections.contains(place) || !sections[place].is_object()) return "";
+  return sections[place].value("annotations", "");
+}
+
+// The annotation files whose content changed, comma-separated; empty where a source has another
+// file now, which is a difference of the configuration.
 std::string ChangedFiles(const Json& saved, const Json& current) {
   const Json *before = FileKeys(saved), *now = FileKeys(current);
   if (before == nullptr || now == nullptr || before->size() != now->size()) return "";
   std::string names;
   for (size_t i = 0; i < now->size(); ++i) {
     if ((*before)[i] == (*now)[i]) continue;
-    names += (names.empty() ? "" : ", ") +
-             current["data"]["train"][i].value("annotations", fmt::format("data.train[{}]", i));
+    const std::string name = AnnotationsOf(current, i), was = AnnotationsOf(saved, i);
+    if (!was.empty() && name != was) return "";
+    names += (names.empty() ? "" : ", ") + (name.empty() ? fmt::format("data.train[{}]", i) : name);
   }
   return names;
 }
