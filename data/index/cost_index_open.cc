@@ -51,7 +51,10 @@ std::vector<AnnotationFile> OpenFiles(const std::vector<SourceConfig>& sources) 
   if (sources.size() > std::numeric_limits<uint16_t>::max())
     throw DataError("data: more than 65535 sources");
   std::vector<AnnotationFile> files;
-  for (const SourceConfig& source : sources) files.emplace_back(source.annotations);
+  for (const SourceConfig& source : sources) {
+    RequireListedFiles(source);
+    files.emplace_back(source.annotations);
+  }
   return files;
 }
 

@@ -3,11 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <limits>
 #include <optional>
+#include <system_error>
 
 #include "configs/base/error.h"
 #include "configs/base/file_handle.h"
+#include "configs/base/regular_file.h"
 #include "configs/base/shown_text.h"
 #include "data/images/image_size.h"
 #include "data/records/annotation_file.h"
@@ -60,6 +63,20 @@ std::optional<ImageSize> SizeByHead(const OpenedImage& opened, std::string* byte
 
 }  // namespace
 
+void RequireListedFiles(const SourceConfig& source) {
+  if (source.listed_in.empty()) return;
+  constexpr char kFrom[] = "paths in it are relative to the current folder; correct it there";
+  const OpenedFile records = OpenRegularFile(source.annotations);
+  if (!records.problem.empty()) {
+    throw DataError(fmt::format("{}: annotation: {}: {}; {}", source.listed_in,
+                                ShownText(source.annotations), records.problem, kFrom));
+  }
+  std::error_code error;
+  if (std::filesystem::is_directory(source.images, error)) return;
+  throw DataError(fmt::format("{}: root: {}: is no folder; {}", source.listed_in,
+                              ShownText(source.images), kFrom));
+}
+
 PictureLoad ScannedSample::all_pictures() const {
   PictureLoad all;
   for (const PictureLoad& picture : pictures) all += picture;
@@ -70,6 +87,7 @@ SampleScanner::SampleScanner(const std::vector<SourceConfig>& sources, SampleOpt
                              const ChatTemplate* chat_template)
     : options_(options), chat_template_(chat_template) {
   for (const SourceConfig& source : sources) {
+    RequireListedFiles(source);
     folders_.emplace_back(source.images, options.allow_outside);
     annotations_.push_back(source.annotations);
     TilesConfig tiles = options.tiles;

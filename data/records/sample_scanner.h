@@ -23,6 +23,10 @@ struct SampleOptions {
   int64_t max_frames = 0;      // of a video (VideoLimits::frames)
 };
 
+// Requires the files of a source that a meta file lists, whose keys and names are others than those
+// of data.train. Throws DataError that names that file, the entry and the key.
+void RequireListedFiles(const SourceConfig& source);
+
 // One record as the model will see it, or the defect that makes it unusable.
 struct ScannedSample {
   size_t source = 0;

@@ -15,6 +15,7 @@ struct SourceConfig {
   std::string images = ".";
   double repeat = 1.0;
   int64_t max_tiles = 0;
+  std::string listed_in = {};  // `meta.json: NAME` for a source of a meta file; no field of its own
 
   template <class Visitor>
   void VisitFields(Visitor& visit) {

@@ -438,6 +438,12 @@ TEST_CASE("missing, empty and wrong files are the user's errors", "[data][cpu]")
   data.WriteRecords(DataFixture::MixedLines(4));
   data.config.train[0].images = data.folder / "nowhere";
   CHECK(MessageOf(open).find("nowhere: cannot open the image folder") != std::string::npos);
+  data.config.train[0].listed_in = "meta.json: coco";
+  CHECK(MessageOf(open) ==
+        "meta.json: coco: root: " + (data.folder / "nowhere") +
+            ": is no folder; paths in it are relative to the current folder; correct it there");
+  data.config.train[0].annotations = "none.jsonl";
+  CHECK(MessageOf(open).starts_with("meta.json: coco: annotation: none.jsonl: cannot be opened: "));
   data.config.train.clear();
   CHECK(MessageOf(open).find("data.train") != std::string::npos);
 }

@@ -55,6 +55,7 @@ TEST_CASE("a meta file of InternVL is the list of its data sets", "[settings][cp
   const auto sets = Expanded({path, ".", 2});
   REQUIRE(sets.size() == 2);
   CHECK(sets[0].annotations == "a.json");
+  CHECK(sets[0].listed_in == path + ": a");
   CHECK(sets[0].images == ".");
   CHECK(sets[0].repeat == 3);
   CHECK(sets[1].annotations == "b.jsonl");
@@ -64,6 +65,16 @@ TEST_CASE("a meta file of InternVL is the list of its data sets", "[settings][cp
   CHECK(sets[1].max_tiles == 12);
   const std::pair<const char*, const char*> bad[] = {
       {R"({"c": {"annotation": "c", "sampling": 1}})", "meta.json: c: 'sampling' is not known"},
+      {R"({"b": {"annotation": "b"}, "c": {"annotations": "c"}})",
+       "meta.json: c: 'annotations' is not known here; did you mean 'annotation'?"},
+      {R"({"c": {"root": "x", "annotatoin": "c"}})", "c: 'annotatoin' is not known here; did you"},
+      {R"({"b": {"annotation": "b"}, "c": {"root": "x"}})", "c: annotation"},
+      {R"({"c": {"annotation": "c", "repeat": 2}})",
+       "'repeat' is not known here; did you mean "
+       "'repeat_time'?"},
+      {R"({"c": {"annotation": "c", "images": "x"}})", "did you mean 'root'?"},
+      {R"({"mllm": {"file_name": "a.json", "columns": {"messages": "messages"}}})",
+       "meta.json: is LLaMA-Factory's list of data sets; give the files that it names"},
       {R"({"c": {"annotation": "c", "data_augment": true}})", "data_augment is not supported"},
       {R"({"c": {"annotation": 5}})", "annotation"},
       {R"({"c": {"annotation": "c", "max_dynamic_patch": 0}})", "c: max_dynamic_patch is 0"},

@@ -6,11 +6,13 @@
 #include <array>
 #include <charconv>
 #include <filesystem>
+#include <initializer_list>
 #include <optional>
 #include <utility>
 
 #include "configs/base/error.h"
 #include "configs/base/json.h"
+#include "configs/base/nearest.h"
 #include "configs/base/regular_file.h"
 #include "configs/base/shown_text.h"
 #include "configs/yaml/yaml_reader.h"
@@ -48,6 +50,16 @@ std::vector<std::string> FilesOf(const std::string& path) {
   return files;
 }
 
+// True where all values are objects, of which one has one of the keys.
+bool Lists(const Json& object, std::initializer_list<const char*> keys) {
+  const bool all =
+      std::all_of(object.begin(), object.end(), [](const Json& set) { return set.is_object(); });
+  return all && std::any_of(object.begin(), object.end(), [&](const Json& set) {
+           return std::any_of(keys.begin(), keys.end(),
+                              [&](const char* key) { return set.contains(key); });
+         });
+}
+
 // The meta file at `path`; nothing where it is another file.
 std::optional<Json> ReadMeta(const std::string& path) {
   if (!path.ends_with(".json")) return std::nullopt;
@@ -61,10 +73,14 @@ std::optional<Json> ReadMeta(const std::string& path) {
   if (next != std::string::npos && Json::accept(file.text.substr(first, end - first)))
     return std::nullopt;
   Json meta = ParseJson(file.text, path);
-  const bool lists = !meta.empty() && std::all_of(meta.begin(), meta.end(), [](const Json& set) {
-    return set.is_object() && set.contains("annotation");
-  });
-  return lists ? std::optional(std::move(meta)) : std::nullopt;
+  if (Lists(meta, {"file_name", "hf_hub_url", "ms_hub_url", "script_url"})) {
+    throw DataError(path +
+                    ": is LLaMA-Factory's list of data sets; give the files that it names "
+                    "(file_name), each as a source");
+  }
+  // Of several keys: one that is misspelt must not make the file a record.
+  if (!Lists(meta, {"annotation", "annotations", "root", "repeat_time"})) return std::nullopt;
+  return std::optional(std::move(meta));
 }
 
 // Refuses what a data set asks for and would not get.
@@ -73,7 +89,12 @@ void CheckDataSet(const Json& set, const std::string& where) {
       "root", "annotation", "repeat_time", "weight", "length", "data_augment", "max_dynamic_patch"};
   for (const auto& [key, value] : set.items()) {
     if (std::find(kKnown.begin(), kKnown.end(), key) != kKnown.end()) continue;
-    throw DataError(fmt::format("{}: '{}' is not known here; take it out", where, ShownText(key)));
+    const std::string near = key == "repeat"   ? "repeat_time"
+                             : key == "images" ? "root"
+                                               : NearestName(key, {kKnown.begin(), kKnown.end()});
+    throw DataError(
+        fmt::format("{}: '{}' is not known here; {}", where, ShownText(key),
+                    near.empty() ? "take it out" : fmt::format("did you mean '{}'?", near)));
   }
   if (GetBool(set, "data_augment", where, false)) {
     throw DataError(where + ": data_augment is not supported; set it to false");
@@ -85,6 +106,7 @@ void CheckDataSet(const Json& set, const std::string& where) {
 
 SourceConfig SourceOf(const Json& set, double repeat, const std::string& where) {
   SourceConfig source;
+  source.listed_in = where;
   source.annotations = GetString(set, "annotation", where);
   const std::string root = GetString(set, "root", where, "");
   if (!root.empty()) source.images = root;
