@@ -71,6 +71,29 @@ TEST_CASE("what the index leaves out is quarantined once, with its reason", "[tr
   CHECK_FALSE(found[1].contains("step"));
 }
 
+TEST_CASE("an encoder is not trained on records without pictures", "[trainer][cpu]") {
+  DataFixture data;
+  data.WriteRecords({RecordLine("a", "", "Q", "A"), RecordLine("b", "", "Q", "B")});
+  RunConfig config = ConfigFor(data);
+  SingleCommunicator world;
+  const auto require = [&] {
+    RequirePicturesToTrain(config, OpenedData(config, config.data.train, world));
+  };
+  CHECK_NOTHROW(require());
+  for (const std::vector<std::string>& frozen :
+       {std::vector<std::string>{"llm"}, {"vision", "llm"}, {"projector", "llm"}}) {
+    config.model.freeze = frozen;
+    CHECK_THROWS_AS(require(), ConfigError);
+    CHECK_THROWS_WITH(require(), Catch::Contains("model.freeze: trains the encoder and the "
+                                                 "projector alone, and no record"));
+  }
+  config.model.freeze = {"vision"};
+  CHECK_NOTHROW(require());
+  data.WriteRecords(DataFixture::MixedLines(8));
+  config.model.freeze = {"llm"};
+  CHECK_NOTHROW(require());
+}
+
 TEST_CASE("a tokenizer that is not the model's is refused", "[trainer][cpu]") {
   DataFixture data;
   data.WriteRecords(DataFixture::MixedLines(4));

@@ -47,6 +47,7 @@ RunData::RunData(RunContext& context)
       left_out_(index().size() - index().CountDefects()[0]) {
   RequireEqual(context.world(), "the cost index", index().hash());
   CheckModel(context.config, model_config());
+  RequirePicturesToTrain(context.config, opened_);
 }
 
 void RunData::FixLimits(const PlanPrediction& prediction) {

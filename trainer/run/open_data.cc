@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <chrono>
 
 #include "configs/base/error.h"
+#include "models/families/families.h"
+#include "models/spec/layer_spec.h"
 #include "parallel/comm/gather_text.h"
 #include "parallel/comm/values.h"
 #include "trainer/common/agreement.h"
@@ -86,6 +89,20 @@ OpenedData::OpenedData(const RunConfig& config, const std::vector<SourceConfig>&
       dataset(sources, SampleOptionsOf(config.data, model_config), &index, &chat_template,
               config.train.loss) {
   if (model_config.image_token_id < 0) model_config.image_token_id = chat_template.image_token();
+}
+
+void RequirePicturesToTrain(const RunConfig& config, const OpenedData& data) {
+  const std::vector<std::string>& frozen = config.model.freeze;
+  for (const LayerSpec& spec : LayerSpecs(data.model_config)) {
+    if (spec.component == Component::kLanguageModel && IsTrained(spec, frozen)) return;
+  }
+  for (int64_t sample = 0; sample < data.index.size(); ++sample) {
+    if (data.index[sample].patches > 0) return;
+  }
+  throw ConfigError(fmt::format(
+      "model.{}: trains the encoder and the projector alone, and no record of data.train has a "
+      "picture or a video; give records with pictures, or train the llm too",
+      std::find(frozen.begin(), frozen.end(), "llm") == frozen.end() ? "adapter" : "freeze"));
 }
 
 void QuarantineDefects(const OpenedData& data, Quarantine& quarantine) {

@@ -38,6 +38,10 @@ struct OpenedData {
   Dataset dataset;
 };
 
+// Throws ConfigError where encoder and projector alone are trained and no record has a picture or a
+// video: every gradient would be 0.
+void RequirePicturesToTrain(const RunConfig& config, const OpenedData& data);
+
 // Adds the records that the index excludes to the quarantine, each with its reason. For rank 0.
 void QuarantineDefects(const OpenedData& data, Quarantine& quarantine);
 
