@@ -211,8 +211,10 @@ def main():
         env=tiny_case.environment(),
     )
     results.check(
-        "export prints the folder",
-        done.returncode == 0 and done.stdout.strip() == exported,
+        "export prints the checkpoint and the folder",
+        done.returncode == 0
+        and done.stdout.split("\n") == [f"from {folder}/run/checkpoints/step-00000030", exported,
+                                        ""],
         done.stderr,
     )
     again = subprocess.run(

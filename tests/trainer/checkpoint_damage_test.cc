@@ -18,6 +18,7 @@
 #include "tests/trainer/scratch_folder.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/checkpoint_integrity.h"
+#include "trainer/checkpoint/model_source.h"
 #include "trainer/common/durable_file.h"
 
 namespace equipoise {
@@ -186,6 +187,12 @@ TEST_CASE("a damaged checkpoint is passed over for the one before", "[checkpoint
   }
 }
 
+TEST_CASE("the warning about a damaged checkpoint says one thing to do", "[checkpoint][cpu]") {
+  CHECK(PassingOver("a: has 5 bytes, the index says 6; use another checkpoint") ==
+        "a: has 5 bytes, the index says 6; this checkpoint is passed over");
+  CHECK(PassingOver("a: no such file") == "a: no such file; this checkpoint is passed over");
+}
+
 TEST_CASE("another folder's checkpoint is not this step's", "[checkpoint][cpu]") {
   const ScratchFolder scratch;
   SaveSample(scratch.path(), 10, 3);
@@ -265,7 +272,13 @@ TEST_CASE("a run whose checkpoints are all damaged does not start anew", "[check
   const ScratchFolder scratch;
   SaveSample(scratch.path(), 10, 3);
   fs::remove(scratch.Path("checkpoints/step-00000010/index.json"));
-  CHECK_THROWS_WITH(FindCheckpoint(scratch.path()), Catch::Contains("none of the 1 checkpoints"));
+  CHECK_THROWS_WITH(FindCheckpoint(scratch.path()),
+                    Catch::Contains("none of the 1 checkpoints can be gone on from; ") &&
+                        Catch::Contains("--resume"));
+  // Commands other than `train` have no --resume.
+  CHECK_THROWS_WITH(FindModel(scratch.path()),
+                    Catch::Contains("none of the 1 checkpoints can be used; train again") &&
+                        !Catch::Contains("--resume"));
   std::vector<int> refused(3);
   RunRanks(3, [&](Communicator& world) {
     try {

@@ -62,13 +62,21 @@ SavedCheckpoint SaveCheckpoint(const std::string& run_dir, const CheckpointConte
 std::vector<std::string> MarkUnsound(const std::string& run_dir, int64_t optimizer_step,
                                      const std::string& why);
 
+// What a run does that has no sound checkpoint: the end of FindCheckpoint()'s text.
+inline constexpr char kAdviceOfResume[] =
+    "gone on from; start anew in another run.dir, or choose one with --resume";
+
 // The checkpoint to resume from. `path` is a step folder, which is returned, or a run folder, of
 // which the checkpoint that `latest` links to is returned, else the newest; empty when the run has
 // none. Verifies all checksums, and that all elements are finite. In a run folder, checkpoints that
 // fail this or are marked as unsound are skipped with a warning, those in `skipped` without one.
 // Throws DataError when `path` is a damaged step folder, or a run folder without a valid
-// checkpoint.
-std::string FindCheckpoint(const std::string& path, const std::vector<std::string>& skipped = {});
+// checkpoint, whose text ends with `advice`.
+std::string FindCheckpoint(const std::string& path, const std::vector<std::string>& skipped = {},
+                           const std::string& advice = kAdviceOfResume);
+
+// The warning that a checkpoint with such a fault is not used.
+std::string PassingOver(const std::string& fault);
 
 // FindCheckpoint() on rank 0; its result (or DataError) on every rank. Collective.
 std::string FindCheckpoint(const std::string& path, Communicator& world,

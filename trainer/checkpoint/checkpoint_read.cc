@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -177,7 +178,16 @@ CheckpointIndex ReadCheckpointIndex(const std::string& checkpoint_dir, bool veri
   return index;
 }
 
-std::string FindCheckpoint(const std::string& path, const std::vector<std::string>& skipped) {
+std::string PassingOver(const std::string& fault) {
+  // The fault's own advice is what is done here.
+  constexpr std::string_view kAdvice = "; use another checkpoint";
+  const bool advises = fault.ends_with(kAdvice);
+  return fmt::format("{}; this checkpoint is passed over",
+                     advises ? fault.substr(0, fault.size() - kAdvice.size()) : fault);
+}
+
+std::string FindCheckpoint(const std::string& path, const std::vector<std::string>& skipped,
+                           const std::string& advice) {
   if (IsStepFolder(path)) {
     ReadCheckpointIndex(path, /*verify=*/true);
     return path;
@@ -188,13 +198,11 @@ std::string FindCheckpoint(const std::string& path, const std::vector<std::strin
     if (std::find(skipped.begin(), skipped.end(), folder) != skipped.end()) continue;
     const std::string reason = WhyNot(folder);
     if (reason.empty()) return folder;
-    spdlog::warn("{}; this checkpoint is passed over", reason);
+    spdlog::warn("{}", PassingOver(reason));
   }
   if (candidates.empty()) return "";
-  throw DataError(
-      fmt::format("{}: none of the {} checkpoints can be gone on from; start anew in another "
-                  "run.dir, or choose one with --resume",
-                  checkpoints.string(), candidates.size()));
+  throw DataError(fmt::format("{}: none of the {} checkpoints can be {}", checkpoints.string(),
+                              candidates.size(), advice));
 }
 
 std::string FindCheckpoint(const std::string& path, Communicator& world,

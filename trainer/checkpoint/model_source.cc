@@ -52,7 +52,8 @@ ModelSource FindModel(const std::string& path) {
   }
   if (fs::exists(folder / "config.json")) return {path, "", ""};
   if (fs::exists(folder / "index.json")) return FromCheckpoint(folder);
-  const std::string checkpoint = FindCheckpoint(path);
+  const std::string checkpoint =
+      FindCheckpoint(path, {}, "used; train again in another run.dir, or give another run folder");
   if (!checkpoint.empty()) return FromCheckpoint(checkpoint);
   throw DataError(fmt::format(
       "{}: neither config.json nor a checkpoint is in it; give a Hugging Face folder, a "

@@ -107,6 +107,13 @@ void Merge(LoadedModel& model, const std::string& dtype) {
                difference.largest_logit);
 }
 
+// Prints which checkpoint was taken, where there was a choice, and the new folder.
+void PrintResult(const ModelSource& source, const std::string& out) {
+  if (!source.checkpoint.empty())
+    std::printf("from %s\n", fs::path(source.checkpoint).lexically_normal().c_str());
+  std::printf("%s\n", out.c_str());
+}
+
 int Export(const Arguments& arguments) {
   const ModelSource source = FindModel(arguments.checkpoint);
   if (source.checkpoint.empty() && arguments.adapter.empty()) {
@@ -148,7 +155,7 @@ int Export(const Arguments& arguments) {
                    {{"format", "pt"}});
   CopyModelDescription(source.folder, arguments.out);
   WriteConfigJson(arguments.out, arguments.dtype);
-  std::printf("%s\n", arguments.out.c_str());
+  PrintResult(source, arguments.out);
   return static_cast<int>(ExitCode::kDone);
 }
 

@@ -145,7 +145,7 @@ TrainState Checkpointer::Load(Replica& replica) {
       return index.state;
     }
     if (!chooses_) throw DataError(*fault);
-    spdlog::warn("{}; this checkpoint is passed over", *fault);
+    spdlog::warn("{}", PassingOver(*fault));
     passed_over.push_back(start_);
     start_ = FindCheckpoint(context_.config.run.dir, context_.world(), passed_over);
     replica.Rebuild();  // masters may have been dropped already
