@@ -4,6 +4,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -11,6 +12,7 @@
 #include <filesystem>
 #include <iomanip>
 #include <limits>
+#include <map>
 #include <sstream>
 #include <utility>
 
@@ -306,8 +308,37 @@ bool TooManyBad(const CostIndex& index, const DataConfig& config) {
          config.max_bad_share * static_cast<double>(index.size());
 }
 
+// How many tokens records have that do not fit in data.max_tokens, where they are most of the bad
+// ones; of the first of them, as each is read again. Empty where they are not.
+std::string DescribeTooLong(const CostIndex& index, const std::vector<SourceConfig>& sources,
+                            SampleOptions options, const ChatTemplate& chat_template) {
+  constexpr int64_t kMostRead = 256;
+  const int64_t max_tokens = options.max_tokens;
+  options.max_tokens = 16'777'215;  // the most that a configuration takes
+  const SampleScanner scanner(sources, options, &chat_template);
+  std::map<size_t, AnnotationFile> files;
+  int64_t looked_at = 0, longer = 0, least = options.max_tokens, most = 0;
+  for (int64_t i = 0; i < index.size() && looked_at < kMostRead; ++i) {
+    const SampleCost& cost = index[i];
+    if (cost.defect == Defect::kNone) continue;
+    ++looked_at;
+    if (cost.defect != Defect::kTooManyTokens && cost.defect != Defect::kNothingTrained) continue;
+    const AnnotationFile& file =
+        files.try_emplace(cost.source, sources[cost.source].annotations).first->second;
+    const ScannedSample sample = scanner.Scan(cost.source, file.Record(cost.offset, cost.bytes));
+    if (sample.defect != Defect::kNone || sample.full_tokens <= max_tokens) continue;
+    ++longer;
+    least = std::min(least, sample.full_tokens);
+    most = std::max(most, sample.full_tokens);
+  }
+  if (2 * longer <= looked_at) return "";
+  return fmt::format("; data.max_tokens is {}, and {} of them have {} to {} tokens", max_tokens,
+                     longer, least, most);
+}
+
 [[noreturn]] void FailBad(const CostIndex& index, const std::vector<SourceConfig>& sources,
-                          const DataConfig& config) {
+                          const DataConfig& config, const ChatTemplate& chat_template,
+                          const CostIndexOptions& options) {
   std::string text = fmt::format(
       "{}: {} of {} records cannot be used, more than data.max_bad_share {:g} ({}), such as",
       sources[0].annotations, CountBad(index), index.size(), config.max_bad_share,
@@ -320,6 +351,7 @@ bool TooManyBad(const CostIndex& index, const DataConfig& config) {
                         DefectName(cost.defect));
     ++shown;
   }
+  text += DescribeTooLong(index, sources, SampleOptionsOf(config, options), chat_template);
   throw DataError(text + "; see all with `equipoise data CONFIG check`");
 }
 
@@ -343,7 +375,7 @@ OpenedCostIndex OpenCostIndex(const std::vector<SourceConfig>& sources, const Da
     opened = FindOrBuild(sources, config, chat_template, rebuilding);
   }
   if (options.enforce_bad_share && TooManyBad(opened.index, config))
-    FailBad(opened.index, sources, config);
+    FailBad(opened.index, sources, config, chat_template, options);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   opened.seconds = took.count();
   return opened;

@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -391,6 +392,22 @@ TEST_CASE("too many bad records stop the run with counts and examples", "[data][
   CHECK(message.find("2 of 10 records") != std::string::npos);
   CHECK(message.find("1 bad_json, 1 bad_field") != std::string::npos);
   CHECK(message.find("train.jsonl:5 (bad_field)") != std::string::npos);
+}
+
+TEST_CASE("records that are too long for data.max_tokens are told with theirs", "[data][cpu]") {
+  DataFixture data;
+  data.WriteRecords({RecordLine("a", "\"wide.png\"", "<image>\nWhat?", "A"),
+                     RecordLine("b", "", std::string(300, 'q'), "B"), "{}"});
+  data.config.max_bad_share = 1;
+  data.config.max_tokens = 400;
+  const CostIndex index = data.Open();
+  data.config.max_bad_share = 0;
+  data.config.max_tokens = 16;
+  const auto words = fmt::format("max_tokens is 16, and 2 of them have {} to {} tokens",
+                                 index[0].tokens, index[1].tokens);
+  CHECK_THAT(MessageOf([&] { data.Open(); }), Catch::Contains(words));
+  data.WriteRecords({RecordLine("b", "", std::string(300, 'q'), "B"), "{}", "{}"});
+  CHECK(MessageOf([&] { data.Open(); }).find("data.max_tokens") == std::string::npos);
 }
 
 TEST_CASE("records are looked at again before a cached index refuses them", "[data][cpu]") {
