@@ -36,6 +36,14 @@ def main():
         with open(f"{folder}/out.svg") as file:
             picture = file.read()
         assert subprocess.run(command, capture_output=True).returncode == 2
+        # Step 3 has no predicted work; a run resumed behind a step does not hold it.
+        for step, words in ((1, "step 1 is not in it; it holds steps 2 to 3, those since"),
+                            (3, "step 3 has no predicted work; choose another step")):
+            done = subprocess.run([*command, "--trace", f"{folder}/trace.json", str(step)],
+                                  capture_output=True, text=True)
+            assert done.returncode == 1, done
+            assert done.stderr.startswith(f"{folder}/trace.json: {words}"), done.stderr
+            assert len(done.stderr.splitlines()) == 1, done.stderr
     # Each panel begins at its first span; 100 us are 940 wide.
     assert re.findall(r'class="t">([^<]*)<', picture) == ["measured: 0.00 s", "predicted: 0.00 s"]
     drawn = re.findall(r'<rect x="([0-9.]+)" y="\d+" width="([0-9.]+)" height="17" fill="(#\w+)"',

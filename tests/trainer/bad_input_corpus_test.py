@@ -5,6 +5,7 @@ bad_input_corpus_test.py PROGRAM SCRIPT PAGE.
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -52,6 +53,23 @@ def main():
 
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([sys.executable, script, f"{folder}/corpus"], check=True)
+        again = subprocess.run([sys.executable, script, f"{folder}/corpus"], capture_output=True,
+                               text=True)
+        report("a folder with files", again.returncode == 1 and again.stderr ==
+               f"{folder}/corpus: is there already; give a new or empty folder\n", again.stderr)
+        # A Python without Pillow, first alone, then beside a .venv that has it.
+        os.makedirs(f"{folder}/scripts")
+        bare = [sys.executable, "-S", "-I", shutil.copy(script, f"{folder}/scripts"), "--table"]
+        done = subprocess.run(bare, capture_output=True, text=True)
+        report("no Pillow", done.returncode == 1 and len(done.stderr.splitlines()) == 1 and
+               "has no Pillow" in done.stderr, done.stderr)
+        os.makedirs(f"{folder}/.venv/bin")
+        with open(f"{folder}/.venv/bin/python", "w") as file:
+            file.write(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+        os.chmod(f"{folder}/.venv/bin/python", 0o755)
+        done = subprocess.run(bare, capture_output=True, text=True)
+        report("the .venv's Pillow", done.returncode == 0 and "| JPEG |" in done.stdout,
+               done.stderr)
         write_model(f"{folder}/model")
         with open(f"{folder}/corpus/cases.json") as file:
             cases = json.load(file)
