@@ -13,6 +13,7 @@
 #include "configs/base/error.h"
 #include "configs/base/file_handle.h"
 #include "configs/base/json.h"
+#include "configs/base/write_advice.h"
 
 namespace equipoise {
 namespace {
@@ -77,7 +78,8 @@ class OutputFile {
 
  private:
   [[noreturn]] void Fail(const std::string& what) const {
-    throw RunError(path_ + ": " + what + ": " + std::strerror(errno));
+    const int error = errno;
+    throw RunError(path_ + ": " + what + ": " + std::strerror(error) + WriteAdvice(error));
   }
   std::string path_;
   FileHandle file_;

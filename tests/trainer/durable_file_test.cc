@@ -58,6 +58,8 @@ TEST_CASE("errors name the path and the reason", "[files][cpu]") {
   CHECK_THROWS_AS(WriteAndSync("/dev/full", "text"), RunError);
   CHECK_THROWS_WITH(WriteAndSync("/dev/full", "text"), Catch::Contains("/dev/full: cannot write") &&
                                                            Catch::Contains("free some space"));
+  CHECK_THROWS_WITH(WriteAndSync("/dev/full", "text"),
+                    Catch::Contains("or choose another folder; a run goes on from its last"));
   CHECK_THROWS_AS(SumFile(scratch.Path("absent")), RunError);
   CHECK_THROWS_AS(WriteFileDurably(scratch.Path("absent/file"), "text"), RunError);
 }

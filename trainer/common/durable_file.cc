@@ -15,6 +15,7 @@
 
 #include "configs/base/error.h"
 #include "configs/base/file_handle.h"
+#include "configs/base/write_advice.h"
 
 namespace equipoise {
 namespace {
@@ -22,10 +23,8 @@ namespace {
 namespace fs = std::filesystem;
 
 [[noreturn]] void Fail(const std::string& path, const std::string& action, int error) {
-  std::string advice;
-  if (error == ENOSPC || error == EDQUOT) advice = "; free some space and resume";
-  if (error == EACCES || error == EROFS) advice = "; choose a folder that can be written to";
-  throw RunError(fmt::format("{}: cannot {}: {}{}", path, action, std::strerror(error), advice));
+  throw RunError(
+      fmt::format("{}: cannot {}: {}{}", path, action, std::strerror(error), WriteAdvice(error)));
 }
 
 FileHandle Open(const std::string& path, int flags) {

@@ -12,6 +12,7 @@
 
 #include "configs/base/error.h"
 #include "configs/base/json.h"
+#include "configs/base/write_advice.h"
 
 namespace equipoise {
 namespace {
@@ -74,8 +75,9 @@ MetricsWriter::MetricsWriter(const std::string& path)
 
 void MetricsWriter::Write(const StepMetrics& metrics) {
   if (!WriteFully(file_, MetricsLine(metrics) + "\n")) {
-    throw RunError(fmt::format("{}: cannot write: {}; free some space and resume", path_,
-                               std::strerror(errno)));
+    const int error = errno;
+    throw RunError(
+        fmt::format("{}: cannot write: {}{}", path_, std::strerror(error), WriteAdvice(error)));
   }
 }
 

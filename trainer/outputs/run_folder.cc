@@ -21,6 +21,7 @@
 #include "configs/base/error.h"
 #include "configs/base/file_handle.h"
 #include "configs/base/json.h"
+#include "configs/base/write_advice.h"
 #include "trainer/common/agreement.h"
 #include "trainer/common/durable_file.h"
 #include "trainer/outputs/metrics.h"
@@ -78,8 +79,11 @@ FileHandle Lock(const std::string& dir) {
     throw RunError(fmt::format("{}: in use by {}; wait for it, stop it, or choose another run.dir",
                                dir, n > 0 ? owner.data() : "another job"));
   }
-  if (ftruncate(file.get(), 0) != 0 || !WriteFully(file, OwnerText()))
-    throw RunError(fmt::format("{}: cannot write: {}", path, std::strerror(errno)));
+  if (ftruncate(file.get(), 0) != 0 || !WriteFully(file, OwnerText())) {
+    const int error = errno;
+    throw RunError(
+        fmt::format("{}: cannot write: {}{}", path, std::strerror(error), WriteAdvice(error)));
+  }
   return file;
 }
 
