@@ -174,6 +174,10 @@ OpenedImage ImageFolder::OpenAny(const std::string& given, std::string& relative
   if (given.find('\0') != std::string::npos) {
     return Refused(Defect::kImageOutside, given.substr(0, given.find('\0')), "NUL in the path");
   }
+  if (given.starts_with("file:")) {
+    return Refused(Defect::kImageOutside, given,
+                   "is a URL; write it as a path, without file://, in the image folder");
+  }
   if (IsUrl(given)) {
     return Refused(Defect::kImageOutside, given,
                    "is a URL, and nothing is downloaded; save the picture in the image folder and "

@@ -68,6 +68,8 @@ TEST_CASE("image paths stay below the image folder", "[data][cpu]") {
     CHECK(opened.file.valid() == (each.defect == Defect::kNone));
   }
   CHECK(images.Open("a.png").bytes == 7);
+  CHECK(images.Open("file:///a.png").reason.find("is a URL; write it as a path") !=
+        std::string::npos);
   CHECK(images.Open("http://x/y.png").reason.find("nothing is downloaded") != std::string::npos);
 }
 
