@@ -143,6 +143,8 @@ void SetUpLibraries(char** argv) {
   // Capacity of oneDNN's cache of compiled matrix products, most of which take a megabyte. A step
   // has about 50, each for a few numbers of rows; the default capacity is 1024.
   set("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "128");
+  // LibTorch's profiler (run.kernel_trace) writes to stderr that a machine without a GPU has none.
+  setenv("KINETO_LOG_LEVEL", "99", /*overwrite=*/0);
   // Read when a GPU is first used, so that the program need not be executed again.
   const auto for_gpus = [](const char* name, const char* value) {
     setenv(name, value, /*overwrite=*/0);

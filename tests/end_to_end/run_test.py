@@ -132,6 +132,8 @@ def check_run(results, folder, config):
                          train__deterministic="true")
     results.check("a run with bad records ends well", done.returncode == 0, done.stderr[-500:])
     results.check("and prints nothing on standard output", done.stdout == "", done.stdout)
+    results.check("nor what libraries think of the machine", "ERROR:" not in done.stderr,
+                  done.stderr)
     last = -1
     for line in ("2 ranks on cpu, fp32, 1 thread each", "600 s for a wait at most, deterministic",
                  "drawing random weights, seed 1", "probe: none, ",
