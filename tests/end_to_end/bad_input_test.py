@@ -98,6 +98,23 @@ def settings(cases, config):
     cases.refused("everything frozen",
                   tiny_case.command(config, 1, model__freeze="[vision, projector, llm]"), 2,
                   "model.freeze")
+    folder = os.path.dirname(config)
+    with open(f"{folder}/train.jsonl") as file, open(f"{folder}/texts.jsonl", "w") as texts:
+        texts.writelines(line for line in file if "image" not in json.loads(line))
+    for ranks in (1, 2):
+        cases.refused(f"an encoder to train on texts, {ranks} ranks",
+                      tiny_case.command(config, ranks, model__freeze="[llm]",
+                                        data__train=f"[{{annotations: {folder}/texts.jsonl}}]"), 2,
+                      "model.freeze: trains the encoder and the projector alone", "--set model")
+    cases.refused("no annotations",
+                  tiny_case.command(config, 1, data__train=f"[{{images: {folder}}}]"), 2,
+                  "data.train.0.annotations: is missing; give a file of records")
+    cases.refused("max_tokens below all records",
+                  tiny_case.command(config, 1, data__max_tokens=16), 4,
+                  "data.max_tokens is 16, and", "tokens; see all with")
+    cases.refused("model.hf without config.json",
+                  tiny_case.command(config, 1, model__hf=f"{folder}/images"), 4,
+                  "images: has no config.json; give a folder of Hugging Face's form")
     cases.refused("tiles.min > tiles.max", tiny_case.command(config, 1, data__tiles__min=3), 2,
                   "--set data.tiles.min=3: data.tiles.min")
     cases.refused("a global batch beyond all data",

@@ -224,7 +224,11 @@ def test_show_gives_what_the_model_sees(folder):
     assert "two.jpg: 3 tiles, 12 tokens" in text and '[trained 5] "Both<|im_end|>"' in text, text
     assert "numbered 0 to 4" in folder.run("show", "5", code=2).stderr
     assert json.loads(folder.run("show", "c", "--json").stdout) == shown
+    assert text.startswith(f'sample 2, {folder.path}/train.jsonl:3, id "c"\n'), text
     assert "no record has the id 'zz'" in folder.run("show", "zz", code=2).stderr
+    folder.write([record("", "hello a", "hell")])
+    text = folder.run("show", "0").stdout
+    assert text.startswith(f"sample 0, {folder.path}/train.jsonl:1\n"), text
 
 
 def in_terminal(command, **variables):

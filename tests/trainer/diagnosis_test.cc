@@ -169,6 +169,9 @@ TEST_CASE("what is no subject is refused", "[doctor][cpu]") {
   CHECK(error(R"({"traceEvents": [{"ph": "M", "name": "process_name", "pid": 1, "tid": 0,
                  "args": {"name": "GPU"}}]})")
             .find("'GPU' is no rank") != std::string::npos);
+  CHECK_THROWS_WITH(Diagnose("a/base.yaml"),
+                    "a/base.yaml: is a configuration; give the folder of a run, plan.json or "
+                    "trace.json");
   CHECK_THROWS_AS(Diagnose(folder.Path("absent")), DataError);
   CHECK_THROWS_AS(Diagnose(folder.Path("")), DataError);  // a folder that is no run
 }

@@ -126,6 +126,10 @@ TEST_CASE("context ranks share out tokens and pictures, or are refused") {
                     "parallel.data x parallel.pipeline x parallel.context x parallel.tensor: 1 x 1 "
                     "x 2 x 1 needs 2 ranks, and 3 were started; use mpirun -n 2 or change the "
                     "degrees");
+  ParallelSection one;
+  one.data = 1;
+  CHECK_THROWS_WITH(PlanOf(one, 2),
+                    Catch::Contains("1 x 1 x 1 needs 1 rank, and 2 were started; use mpirun -n 1"));
   ParallelSection many = parallel;
   many.context = 64;
   CHECK(PlanOf(many, 64).context() == 64);  // of fewer heads: rows are shared out too

@@ -85,6 +85,8 @@ TEST_CASE("settings that do not go with parts are refused in one line", "[traine
        "model.adapter: a new projector is trained first"},
       {[](RunConfig& c) { c.model.base = "nf4"; }, "model.base: needs adapters"},
       {[](RunConfig& c) { c.model.vision += "/none"; }, "no such folder"},
+      {[](RunConfig& c) { c.model = {}, c.model.hf = "/"; },
+       "model.hf: /: has no config.json; give a folder of Hugging Face's form"},
       {[](RunConfig& c) { c.model.vision = c.model.llm; }, "is no image encoder"},
       {[](RunConfig& c) { c.model.llm = c.model.vision; }, "is not supported"},
       {[](RunConfig& c) {

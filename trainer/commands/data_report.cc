@@ -366,8 +366,10 @@ void WriteSample(const OpenedData& data, int64_t sample, const std::string& path
 
 void PrintSample(const Json& sample, bool colours, std::ostream& out) {
   out << "sample " << sample["sample"] << ", " << sample["file"].get<std::string>() << ":"
-      << sample["line"] << ", id "
-      << ShownText(sample["id"].dump(-1, ' ', false, Json::error_handler_t::replace)) << "\n";
+      << sample["line"];
+  if (sample["id"] != "")
+    out << ", id " << ShownText(sample["id"].dump(-1, ' ', false, Json::error_handler_t::replace));
+  out << "\n";
   if (sample.contains("defect")) {
     out << "cannot be used: " << sample["defect"].get<std::string>() << ": "
         << sample["reason"].get<std::string>() << "\n";

@@ -111,6 +111,11 @@ Subject ReadPlanJson(const std::string& path, const Json& json) {
 
 Subject ReadSubject(const std::string& path) {
   if (std::filesystem::is_directory(path)) return ReadRun(path);
+  if (path.ends_with(".yaml") || path.ends_with(".yml")) {
+    throw DataError(path +
+                    ": is a configuration; give the folder of a run, plan.json or "
+                    "trace.json");
+  }
   const Json json = ReadJsonFile(path);
   if (json.is_object() && json.contains("sections") && json.contains("settings"))
     return ReadPlanJson(path, json);

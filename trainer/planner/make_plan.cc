@@ -65,11 +65,12 @@ Plan PlanOnMesh(const RunConfig& config, const ModelConfig& model, int ranks) {
   if (mesh.size() != ranks) {
     const bool shared = degrees.context > 1;
     throw ConfigError(fmt::format(
-        "parallel.data x parallel.pipeline x {}parallel.tensor: {} x {} x {}{} needs {} ranks, and "
-        "{} were started; use mpirun -n {} or change the degrees",
+        "parallel.data x parallel.pipeline x {}parallel.tensor: {} x {} x {}{} needs {} rank{}, "
+        "and "
+        "{} {} started; use mpirun -n {} or change the degrees",
         shared ? "parallel.context x " : "", degrees.data, degrees.pipeline,
-        shared ? fmt::format("{} x ", degrees.context) : "", degrees.tensor, mesh.size(), ranks,
-        mesh.size()));
+        shared ? fmt::format("{} x ", degrees.context) : "", degrees.tensor, mesh.size(),
+        mesh.size() == 1 ? "" : "s", ranks, ranks == 1 ? "was" : "were", mesh.size()));
   }
   const int layers =
       placement == EncoderPlacement::kInline ? 0 : encoder.layers.value_or(NumEncoderLayers(model));

@@ -155,6 +155,12 @@ ModelConfig ModelConfigOf(const ModelSection& model) {
                     "model's folder of it",
                     model.hf));
   }
+  if (!model.hf.empty() && !std::filesystem::exists(model.hf + "/config.json")) {
+    throw DataError(
+        fmt::format("model.hf: {}: has no config.json; give a folder of Hugging Face's form, with "
+                    "config.json, tokenizer and weights",
+                    model.hf));
+  }
   if (!model.hf.empty() || !model.preset.empty()) {
     ModelConfig config = model.hf.empty() ? PresetConfig(model.preset) : ReadModelConfig(model.hf);
     SetDropPath(model, &config);
