@@ -138,7 +138,8 @@ def check_plan(results, folder, config):
 def check_refusals(results, folder):
     for name, path, words in (("a folder that is no run", folder, "has no config.yaml"),
                               ("a file that is not there", f"{folder}/absent", "absent"),
-                              ("another file", f"{folder}/config.yaml", "config.yaml:1")):
+                              ("another file", f"{folder}/config.yaml",
+                               "config.yaml: is a configuration")):
         done = doctor(path)
         results.check(f"{name} is refused in one line", done.returncode == 4 and
                       words in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr)
