@@ -27,15 +27,11 @@ std::vector<int> Divisors(int number) {
   return divisors;
 }
 
-// Groups that lie within a node, and have a head for each rank.
+// Groups that lie within a node, and have a head of the language model for each rank.
 bool MayShareLayers(const PlanRequest& request, int tensor) {
-  int64_t heads = request.model.text.num_attention_heads;
-  // The encoder is in the bubbles where it has tensor ranks of its own.
   const std::optional<int>& own = request.pins.encoder.tensor;
   if (own && tensor % *own != 0) return false;
-  if (request.model.has_vision && !own)
-    heads = std::min(heads, request.model.vision.num_attention_heads);
-  return tensor <= heads && FitsNode(request.cluster, tensor);
+  return tensor <= request.model.text.num_attention_heads && FitsNode(request.cluster, tensor);
 }
 
 // Whether that encoder has a head for each of its tensor ranks: in the bubbles those are pinned.

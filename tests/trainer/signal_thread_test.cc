@@ -61,7 +61,6 @@ TEST_CASE("signals that come while products are computed do no harm", "[signals]
 
   SetHandler(SIGUSR2);
   CHECK_FALSE(HoldBackSignal(SIGUSR2, true));
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));
   kill(getpid(), SIGUSR2);
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   CHECK(held_one == 0);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <condition_variable>
 #include <csignal>
 #include <cstdint>
 #include <memory>
@@ -35,15 +36,15 @@ class SignalThread {
     std::thread([this] { Run(); }).detach();
   }
 
+  // Returns when the thread no longer waits with what was held back before.
   bool HoldBack(int signal, bool held) {
-    bool before = false;
-    {
-      const std::lock_guard lock(mutex_);
-      before = sigismember(&held_, signal) == 1;
-      held ? sigaddset(&held_, signal) : sigdelset(&held_, signal);
-    }
+    std::unique_lock lock(mutex_);
+    const bool before = sigismember(&held_, signal) == 1;
+    held ? sigaddset(&held_, signal) : sigdelset(&held_, signal);
+    const int64_t change = ++changes_;
     constexpr uint64_t kOne = 1;
     [[maybe_unused]] const ssize_t written = write(changed_, &kOne, sizeof(kOne));
+    seen_.wait(lock, [&] { return seen_changes_ >= change; });
     return before;
   }
 
@@ -55,7 +56,9 @@ class SignalThread {
       {
         const std::lock_guard lock(mutex_);
         held = held_;
+        seen_changes_ = changes_;
       }
+      seen_.notify_all();
       pollfd change = {changed_, POLLIN, 0};
       if (ppoll(&change, 1, /*timeout=*/nullptr, &held) <= 0) continue;
       uint64_t count = 0;
@@ -64,8 +67,10 @@ class SignalThread {
   }
 
   std::mutex mutex_;
+  std::condition_variable seen_;
   sigset_t held_;
-  int changed_;
+  int64_t changes_ = 0, seen_changes_ = 0;  // of held_
+  const int changed_;                       // wakes the thread
 };
 
 SignalThread* started = nullptr;  // never ends

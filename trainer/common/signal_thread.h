@@ -14,8 +14,8 @@ namespace equipoise {
 // it before any other is there. What the calling thread had blocked is held back. At most once.
 void TakeSignalsOnOwnThread();
 
-// Holds a signal back, so that it is pending, or no longer; returns whether it was held back. Where
-// there is no such thread, in the calling one.
+// Holds a signal back, so that it is pending from here on, or no longer; returns whether it was
+// held back. Where there is no such thread, in the calling one. Not for signal handlers.
 bool HoldBackSignal(int signal, bool held);
 
 }  // namespace equipoise

@@ -103,9 +103,9 @@ void LogProbe(Communicator& world, int64_t measured, int64_t expected) {
 int64_t MemoryHere(const RunContext& context, const Replica& replica) {
   const int64_t planned = replica.forecast().memory_bytes();
   const at::Device device = context.device();
-  if (const auto gpu = ThisGpu(context.config.train.device, device.index());
-      device.is_cuda() && gpu) {
-    return std::min(planned, gpu->memory_bytes);
+  if (device.is_cuda()) {
+    const auto gpu = ThisGpu(context.config.train.device, device.index());
+    return gpu ? std::min(planned, gpu->memory_bytes) : planned;
   }
   const std::vector<int>& machines = context.setup.machines;
   const int mine = machines[static_cast<size_t>(context.rank())];

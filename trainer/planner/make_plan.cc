@@ -66,8 +66,7 @@ Plan PlanOnMesh(const RunConfig& config, const ModelConfig& model, int ranks) {
     const bool shared = degrees.context > 1;
     throw ConfigError(fmt::format(
         "parallel.data x parallel.pipeline x {}parallel.tensor: {} x {} x {}{} needs {} rank{}, "
-        "and "
-        "{} {} started; use mpirun -n {} or change the degrees",
+        "and {} {} started; use mpirun -n {} or change the degrees",
         shared ? "parallel.context x " : "", degrees.data, degrees.pipeline,
         shared ? fmt::format("{} x ", degrees.context) : "", degrees.tensor, mesh.size(),
         mesh.size() == 1 ? "" : "s", ranks, ranks == 1 ? "was" : "were", mesh.size()));
