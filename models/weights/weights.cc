@@ -17,6 +17,7 @@
 #include "models/weights/gptq_folder.h"
 #include "models/weights/gptq_part.h"
 #include "models/weights/packed_part.h"
+#include "models/weights/random_numbers.h"
 #include "models/weights/safetensors.h"
 #include "parallel/intra_op.h"
 
@@ -25,49 +26,17 @@ namespace {
 
 constexpr int64_t kTaskElements = 1 << 14;  // fewest elements that a thread draws at a time
 
-// SplitMix64's finalizer: pseudo-random bits from a counter.
-uint64_t Mixed(uint64_t x) {
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
-  return x ^ (x >> 31);
-}
-
-// A uniform number in (0, 1].
-double Uniform(uint64_t key, uint64_t counter) {
-  const uint64_t bits = Mixed(key + (counter + 1) * 0x9e3779b97f4a7c15ULL) >> 11;
-  return (static_cast<double>(bits) + 1.0) * 0x1p-53;
-}
-
-// Writes elements [first, last) of a tensor to `out`. Box-Muller: elements 2k and 2k + 1 come from
-// uniform numbers 2k and 2k + 1.
-void FillRun(uint64_t key, double deviation, int64_t first, int64_t last, float* out) {
-  constexpr double kTwoPi = 6.283185307179586;
-  IntraOpFor(first / 2, (last + 1) / 2, kTaskElements / 2, [&](int64_t from, int64_t to) {
-    for (int64_t pair = from; pair < to; ++pair) {
-      const int64_t i = 2 * pair;
-      const auto counter = static_cast<uint64_t>(i);
-      const double radius = deviation * std::sqrt(-2.0 * std::log(Uniform(key, counter)));
-      const double angle = kTwoPi * Uniform(key, counter + 1);
-      if (i >= first) out[i - first] = static_cast<float>(radius * std::cos(angle));
-      if (i + 1 < last) out[i + 1 - first] = static_cast<float>(radius * std::sin(angle));
-    }
-  });
-}
-
-// As FillRun(), uniform in (-bound, bound].
-void FillUniformRun(uint64_t key, double bound, int64_t first, int64_t last, float* out) {
-  IntraOpFor(first, last, kTaskElements, [&](int64_t from, int64_t to) {
-    for (int64_t i = from; i < to; ++i) {
-      const double unit = Uniform(key, static_cast<uint64_t>(i));
-      out[i - first] = static_cast<float>(bound * (2 * unit - 1));
-    }
-  });
-}
-
 // Draws elements [first, last) of a tensor.
 void FillElements(uint64_t key, const Init& init, int64_t first, int64_t last, float* out) {
-  if (init.bound > 0) return FillUniformRun(key, init.bound, first, last, out);
-  FillRun(key, init.deviation, first, last, out);
+  // In even steps, since normal numbers come in pairs.
+  IntraOpFor(first / 2, (last + 1) / 2, kTaskElements / 2, [&](int64_t from, int64_t to) {
+    const int64_t begin = std::max(first, 2 * from), end = std::min(last, 2 * to);
+    if (init.bound > 0) {
+      DrawUniform(key, init.bound, begin, end, out + (begin - first));
+    } else {
+      DrawNormal(key, init.deviation, begin, end, out + (begin - first));
+    }
+  });
 }
 
 // Draws the elements of a rank's part. A number depends only on its index in the whole tensor, so
