@@ -35,12 +35,12 @@ Fp8Rows RoundRowsToFp8(const at::Tensor& x) {
     const auto [codes, scales] = own(x);
     return {codes, scales};
   }
-  const at::Tensor largest = at::amax(at::abs(x), 1, /*keepdim=*/true).to(at::kFloat);
-  const at::Tensor shown = largest.masked_fill(largest.eq(0), kernels::kLargestFp8);
-  const at::Tensor factor = at::full_like(shown, kernels::kLargestFp8).div_(shown);
+  const at::Tensor largest =
+      at::amax(at::abs(x), 1, /*keepdim=*/true).to(at::kFloat).clamp_min_(kernels::kLeastFp8Row);
+  const at::Tensor factor = at::full_like(largest, kernels::kLargestFp8).div_(largest);
   const at::Tensor scaled = at::mul(x.to(at::kFloat), factor);
   return {at::clamp(scaled, -kernels::kLargestFp8, kernels::kLargestFp8).to(at::kFloat8_e4m3fn),
-          shown.div(kernels::kLargestFp8)};
+          largest.div_(kernels::kLargestFp8)};
 }
 
 at::Tensor Fp8Product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {

@@ -14,6 +14,9 @@ struct Fp8 {
 };
 
 constexpr float kLargestFp8 = 448;
+// Rows of smaller numbers alone become zeros: the factor that makes their largest kLargestFp8 would
+// be infinite below 1.3e-36, and their codes NaN.
+constexpr float kLeastFp8Row = 1e-30F;
 
 // Rounds to nearest, ties to even; what would round to more than kLargestFp8 becomes NaN, as do
 // infinities; NaN stays NaN.

@@ -32,6 +32,15 @@ TEST_CASE("rows in fp8 are within half a step of what they stand for", "[fp8]") 
             .equal(at::tensor({448.0F, 448.0F, 448.0F, 0.0F, 448.0F})));
 }
 
+TEST_CASE("rows of numbers near the least of bf16 become zeros in fp8", "[fp8]") {
+  const at::Tensor x = at::full({3, 16}, 1e-37, at::kBFloat16), weight = Bf16({16, 16}, 2);
+  x[1].narrow(0, 0, 8).zero_();
+  x[2].fill_(1e-39);  // below the normal numbers
+  const Fp8Rows rounded = RoundRowsToFp8(x);
+  CHECK(rounded.codes.to(at::kFloat).eq(0).all().item<bool>());
+  CHECK(Fp8Product(x, weight, {}).eq(0).all().item<bool>());
+}
+
 TEST_CASE("a product in fp8 is that of its rounded factors, rounded once", "[fp8]") {
   const at::Tensor x = Bf16({24, 64}, 1), weight = Bf16({48, 64}, 2), bias = Bf16({48}, 3);
   const at::Tensor exact = Values(RoundRowsToFp8(x)).mm(Values(RoundRowsToFp8(weight)).t());

@@ -55,8 +55,15 @@ TEST_CASE("a random number depends on its index alone", "[models][cpu]") {
       normal ? DrawNormal(kKey, 0.02, first, last, out) : DrawUniform(kKey, 0.02, first, last, out);
     };
     draw(0, 1000, whole.data());
-    for (const auto& [first, last] : {std::pair{0, 1}, {1, 2}, {3, 4}, {0, 17}, {5, 22}, {7, 1000},
-                                     {8, 999}, {500, 500}, {501, 501}}) {
+    for (const auto& [first, last] : {std::pair{0, 1},
+                                      {1, 2},
+                                      {3, 4},
+                                      {0, 17},
+                                      {5, 22},
+                                      {7, 1000},
+                                      {8, 999},
+                                      {500, 500},
+                                      {501, 501}}) {
       std::fill(part.begin(), part.end(), 9.0F);
       draw(first, last, part.data());
       for (int i = first; i < last; ++i) {

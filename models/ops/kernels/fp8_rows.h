@@ -9,8 +9,9 @@
 namespace equipoise::kernels {
 
 // Rows in fp8: codes [rows, size] and for each row a scale, its largest size over kLargestFp8, by
-// which its codes are multiplied. `stride`: elements between two rows of `x`. `packed`: all
-// pointers are aligned to 16 bytes, and `size` and `stride` are multiples of 16 elements.
+// which its codes are multiplied; where that is below kLeastFp8Row, all codes are zeros. `stride`:
+// elements between two rows of `x`. `packed`: all pointers are aligned to 16 bytes, and `size` and
+// `stride` are multiples of 16 elements.
 template <class T>
 struct Fp8Row {
   const T* x;
@@ -32,16 +33,16 @@ struct Fp8Row {
       const auto some = Lanes<kSize>::From(from + i);
       for (int j = 0; j < kSize; ++j) mine = fmaxf(mine, fabsf(some.at[j]));
     }
-    const float largest =
-        OverTeam(team, mine, team.shared.numbers, [](float a, float b) { return fmaxf(a, b); });
-    // A row of zeros has codes of zeros, whatever its scale.
-    const float factor = largest > 0 ? kLargestFp8 / largest : 1.0F;
+    const float largest = fmaxf(
+        kLeastFp8Row,
+        OverTeam(team, mine, team.shared.numbers, [](float a, float b) { return fmaxf(a, b); }));
+    const float factor = kLargestFp8 / largest;
     for (int64_t i = team.thread * kSize; i < size; i += team.threads * kSize) {
       auto some = Lanes<kSize>::From(from + i);
       for (int j = 0; j < kSize; ++j) some.at[j] *= factor;
       some.To(codes + row * size + i);
     }
-    if (team.thread == 0) scales[row] = largest > 0 ? largest / kLargestFp8 : 1.0F;
+    if (team.thread == 0) scales[row] = largest / kLargestFp8;
   }
 };
 
