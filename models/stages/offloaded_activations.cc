@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "configs/base/error.h"
+#include "parallel/streams.h"
 
 namespace equipoise {
 namespace {
@@ -63,7 +64,12 @@ void OffloadedActivations::Release() {
 void OffloadedActivations::Return() {
   if (returned_) return;
   returned_ = true;
-  if (!released_ || copies_.empty()) {
+  if (copies_.empty()) return;
+  if (!released_) {
+    // The copies, which nobody needs now, may still read the memory when it is freed.
+    CopyStream(device_, CopyDirection::kToHost).Run([&] {
+      for (const Copy& copy : copies_) UseOnStream(BytesOf(copy.storage));
+    });
     copies_.clear();
     return;
   }

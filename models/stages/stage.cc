@@ -169,9 +169,10 @@ Flow Stage::TakeInput(const MicroBatch& batch, const at::Tensor& input) const {
 
 at::Tensor Stage::BackwardPiece(const InFlight& pass, Kept& kept, const at::Tensor& grad) {
   if (!kept.ran) return {};
+  // Without a gradient too: the memory that the copies go to is freed after this.
+  if (kept.offloaded) kept.offloaded->Wait();
   // Without a gradient from above only a loss, a scalar, can begin.
   if (!grad.defined() && kept.layer + 1 < layers_.size()) return {};
-  if (kept.offloaded) kept.offloaded->Wait();
   if (!kept.output.defined()) {
     const at::AutoGradMode enabled(true);
     kept.output = Run(pass, kept);

@@ -20,7 +20,7 @@ namespace equipoise::testing {
 // ranks, which are threads here.
 struct Cell {
   std::string model = "internvl-qwen2";  // see CellModel
-  std::string modality = "mixed";        // mixed | balanced | text | pictures | random SEED
+  std::string modality = "mixed";        // mixed | balanced | text | pictures | blank | random SEED
   int data = 1, pipeline = 1, tensor = 1, context = 1;
   EncoderPlacement encoder = EncoderPlacement::kInline;
   int encoder_ranks = 1, encoder_chunks = 1;  // unless it is inline; as in Plan

@@ -61,7 +61,7 @@ TEST_CASE("context parity: models", "[parity][cpu]") {
 TEST_CASE("context parity: modalities", "[parity][cpu]") {
   Cell cell;
   cell.model = GENERATE("internvl-qwen2", "llava_next-llama", "qwen2_5_vl");
-  cell.modality = GENERATE("balanced", "text", "random 3", "random 5", "random 8");
+  cell.modality = GENERATE("balanced", "text", "blank", "random 3", "random 5", "random 8");
   cell.context = GENERATE(2, 4);
   cell.micro_batches = 7;
   Check(cell);

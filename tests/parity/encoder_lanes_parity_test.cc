@@ -85,7 +85,7 @@ TEST_CASE("lanes parity: one pipeline rank, and four", "[parity][cpu]") {
 
 TEST_CASE("lanes parity: micro-batches without pictures", "[parity][cpu]") {
   Cell cell = Lanes(2, 1);
-  cell.modality = GENERATE("text", "random 3", "random 4", "random 5", "random 6");
+  cell.modality = GENERATE("text", "blank", "random 3", "random 4", "random 5", "random 6");
   cell.schedule = GENERATE("1f1b", "interleaved");
   Check(cell);
 }

@@ -101,7 +101,7 @@ TEST_CASE("parity: data ranks beside pipeline ranks", "[parity][cpu]") {
 TEST_CASE("parity: balanced micro-batches, and modalities that are absent", "[parity][cpu]") {
   Cell cell;
   cell.model = GENERATE("internvl-qwen2", "internvl-llama");
-  cell.modality = GENERATE("balanced", "text", "pictures", "mixed");
+  cell.modality = GENERATE("balanced", "text", "pictures", "mixed", "blank");
   cell.schedule = GENERATE("gpipe", "1f1b", "zb_h1");
   cell.data = GENERATE(1, 2);
   cell.pipeline = 3;
@@ -121,7 +121,7 @@ Cell EncoderApart(const std::string& schedule) {
 TEST_CASE("parity: an encoder on ranks of its own", "[parity][cpu]") {
   Cell cell = EncoderApart(GENERATE("naive", "gpipe", "1f1b", "zb_h1", "interleaved", "zb_v"));
   cell.model = GENERATE("internvl-qwen2", "internvl-llama");
-  cell.modality = GENERATE("mixed", "text", "pictures");
+  cell.modality = GENERATE("mixed", "text", "pictures", "blank");
   cell.micro_batches = GENERATE(1, 4, 7);
   Check(cell);
 }
