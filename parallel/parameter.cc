@@ -6,16 +6,20 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 
+#include <cstring>
 #include <utility>
 
 #include "configs/base/error.h"
 #include "parallel/flat_alignment.h"
 #include "parallel/host_copies.h"
+#include "parallel/intra_op.h"
 #include "parallel/shards.h"
 #include "parallel/split_master.h"
 
 namespace equipoise {
 namespace {
+
+constexpr int64_t kZeroGrain = 1 << 20;  // bytes that a thread sets to zero at a time
 
 int64_t Aligned(int64_t numel) {
   return (numel + kFlatAlignment - 1) / kFlatAlignment * kFlatAlignment;
@@ -32,6 +36,18 @@ at::Tensor ZerosInLargePages(int64_t numel, const at::TensorOptions& options) {
     if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
   }
   return zeros.zero_();
+}
+
+// On the CPU by memset(), which takes half the time of LibTorch's fill.
+void SetToZero(at::Tensor& buffer) {
+  if (!buffer.is_cpu()) {
+    buffer.zero_();
+    return;
+  }
+  auto* const bytes = static_cast<char*>(buffer.mutable_data_ptr());
+  IntraOpFor(0, static_cast<int64_t>(buffer.nbytes()), kZeroGrain, [&](int64_t begin, int64_t end) {
+    std::memset(bytes + begin, 0, static_cast<size_t>(end - begin));
+  });
 }
 
 at::Tensor ViewOf(const at::Tensor& buffer, int64_t offset, const Parameter& parameter) {
@@ -268,7 +284,7 @@ void FlatParameters::AwaitValues(const std::vector<Parameter*>& parameters) {
 
 void FlatParameters::ZeroGradient() {
   DropMasters();
-  gradient_.zero_();
+  SetToZero(gradient_);
 }
 
 void FlatParameters::UpdateCompute() {

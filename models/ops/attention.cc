@@ -3,9 +3,6 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
-#include <ATen/ops/_softmax.h>
-#include <ATen/ops/_softmax_backward_data.h>
-#include <ATen/ops/bmm.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/exp.h>
@@ -25,6 +22,7 @@
 #include "models/ops/matrix_product.h"
 #include "models/ops/record.h"
 #include "models/ops/short_attention.h"
+#include "models/ops/tile_attention.h"
 #include "parallel/intra_op.h"
 
 // Packed segments are computed one by one with LibTorch's flash kernel on the CPU, so that no N x N
@@ -32,13 +30,10 @@
 // Backward is the kernel's, from the saved log-sum-exp. For short rows of equal length, backward by
 // matrix products recomputes the probabilities instead, in chunks. Where the kernel's own products
 // are slow (AvoidsMkl()), those kernels are left out in bf16: short segments go to
-// short_attention.h, and forward of longer rows of equal length is by products too.
+// short_attention.h, and forward of rows of equal length is by products too.
 
 namespace equipoise::ops {
 namespace {
-
-// Attention probabilities that are in memory at a time in a backward pass by products.
-constexpr int64_t kChunkProbabilities = int64_t{1} << 23;
 
 // Sizes of heads. The kernel takes [batch, heads, rows, head_dim] with any strides; a packed
 // segment is passed as [kv_heads, heads of the group, rows, head_dim], with keys of stride 0 over
@@ -74,8 +69,7 @@ at::Tensor Cut(const at::Tensor& x, const Range& rows) {
   return x.narrow(0, rows.begin, rows.size());
 }
 
-// Whether attention of each of `rows` rows to all of them, or to those before it, is that of
-// short_attention.h.
+// Whether attention of a packed segment of so many rows is that of short_attention.h.
 bool IsShort(const at::Tensor& q, int64_t rows) {
   return rows <= kShortAttentionRows && q.scalar_type() == at::kBFloat16 && AvoidsMkl();
 }
@@ -83,48 +77,60 @@ bool IsShort(const at::Tensor& q, int64_t rows) {
 const Bf16* Elements(const at::Tensor& t) { return static_cast<const Bf16*>(t.const_data_ptr()); }
 Bf16* MutableElements(const at::Tensor& t) { return static_cast<Bf16*>(t.mutable_data_ptr()); }
 
-HeadRows<const Bf16> RowsOf(const at::Tensor& x, int64_t columns) {
-  return {Elements(x) + columns, x.stride(0)};
+// Elements of some rows, from a column on.
+HeadRows<const Bf16> RowsOf(const at::Tensor& x, const Range& rows, int64_t column) {
+  return {Elements(x) + rows.begin * x.stride(0) + column, x.stride(0)};
 }
-HeadRows<Bf16> MutableRowsOf(const at::Tensor& x, int64_t columns) {
-  return {MutableElements(x) + columns, x.stride(0)};
+HeadRows<Bf16> MutableRowsOf(const at::Tensor& x, const Range& rows, int64_t column) {
+  return {MutableElements(x) + rows.begin * x.stride(0) + column, x.stride(0)};
 }
 
-// Calls run(segment, first query column, first key column, memory) for each key head of a segment:
-// q, k and v are its rows, [rows, heads * head_dim], their last stride 1.
+// A short segment: its rows of q, k and v, [rows, heads * head_dim], their last stride 1. Tensors
+// of its rows alone would take longer than what is computed with them.
+struct ShortCall {
+  const at::Tensor &q, &k, &v;
+  Range queries, keys;
+  bool causal;
+};
+
+// Calls run(segment, first query column, first key column, memory) for each key head.
 template <class Run>
-void ForShortHeads(const std::array<at::Tensor, 3>& qkv, bool causal, const Heads& heads,
-                   const Run& run) {
+void ForShortHeads(const ShortCall& call, const Heads& heads, const Run& run) {
   IntraOpFor(0, heads.groups, /*grain=*/1, [&](int64_t begin, int64_t end) {
     static thread_local ShortAttentionMemory memory;  // segments are often as long as those before
     for (int64_t head = begin; head < end; ++head) {
       const int64_t of_key = head * heads.head_dim, of_query = of_key * heads.per_group;
-      const ShortSegment segment = {
-          qkv[0].size(0),           heads.head_dim,         heads.per_group,       causal,
-          RowsOf(qkv[0], of_query), RowsOf(qkv[1], of_key), RowsOf(qkv[2], of_key)};
+      const ShortSegment segment = {call.queries.size(),
+                                    heads.head_dim,
+                                    heads.per_group,
+                                    call.causal,
+                                    RowsOf(call.q, call.queries, of_query),
+                                    RowsOf(call.k, call.keys, of_key),
+                                    RowsOf(call.v, call.keys, of_key)};
       run(segment, of_query, of_key, memory);
     }
   });
 }
 
-void RunShort(const std::array<at::Tensor, 3>& qkv, bool causal, const Heads& heads,
-              const at::Tensor& y) {
+void RunShort(const ShortCall& call, const Heads& heads, const at::Tensor& y) {
   ForShortHeads(
-      qkv, causal, heads,
+      call, heads,
       [&](const ShortSegment& segment, int64_t of_query, int64_t, ShortAttentionMemory& memory) {
-        ShortAttention(segment, MutableRowsOf(y, of_query), memory);
+        ShortAttention(segment, MutableRowsOf(y, call.queries, of_query), memory);
       });
 }
 
 // Writes the gradients of q, k and v for the gradient g of the result.
-void RunShortBackward(const std::array<at::Tensor, 3>& qkv, bool causal, const Heads& heads,
-                      const at::Tensor& g, const std::array<at::Tensor, 3>& results) {
-  ForShortHeads(qkv, causal, heads,
+void RunShortBackward(const ShortCall& call, const Heads& heads, const at::Tensor& g,
+                      const std::array<at::Tensor, 3>& results) {
+  ForShortHeads(call, heads,
                 [&](const ShortSegment& segment, int64_t of_query, int64_t of_key,
                     ShortAttentionMemory& memory) {
                   const ShortGradients gradients = {
-                      RowsOf(g, of_query), MutableRowsOf(results[0], of_query),
-                      MutableRowsOf(results[1], of_key), MutableRowsOf(results[2], of_key)};
+                      RowsOf(g, call.queries, of_query),
+                      MutableRowsOf(results[0], call.queries, of_query),
+                      MutableRowsOf(results[1], call.keys, of_key),
+                      MutableRowsOf(results[2], call.keys, of_key)};
                   ShortAttentionBackward(segment, gradients, memory);
                 });
 }
@@ -148,8 +154,7 @@ struct PackedAttentionNode : SavingNode {
         return Cut(t, rows).to(at::kFloat);
       };
       if (!lse[i].defined()) {
-        RunShortBackward({Cut(q, queries), Cut(k, keys), Cut(v, keys)}, causal, heads,
-                         Cut(g, queries), {Cut(gq, queries), Cut(gk, keys), Cut(gv, keys)});
+        RunShortBackward({q, k, v, queries, keys, causal}, heads, g, {gq, gk, gv});
         continue;
       }
       auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
@@ -225,89 +230,16 @@ void RecordCalls(const at::Tensor& y, std::vector<Call> calls, std::vector<at::T
   Record(y, node, {&qkv[0], &qkv[1], &qkv[2]});
 }
 
-// [batch, rows, heads * head_dim] -> [batch, heads, rows, head_dim]
-at::Tensor Split(const at::Tensor& x, int64_t head_dim) {
-  return x.view({x.size(0), x.size(1), -1, head_dim}).transpose(1, 2);
-}
-
+// Inverse of SplitHeads().
 at::Tensor Merge(const at::Tensor& x) {
   return x.transpose(1, 2).reshape({x.size(0), x.size(2), -1});
 }
-
-// Attention of tiles by matrix products, a few tiles at a time. q, k, v [tiles, heads, rows,
-// head_dim].
-class TilesByProducts {
- public:
-  explicit TilesByProducts(const at::Tensor& q)
-      : tiles_(q.size(0)),
-        heads_(q.size(1)),
-        rows_(q.size(2)),
-        head_dim_(q.size(3)),
-        scale_(1 / std::sqrt(static_cast<double>(head_dim_))),
-        // In fp32 for fp16: scores before they are scaled may exceed its range, and few CPUs have
-        // units for it.
-        dtype_(q.scalar_type() == at::kHalf ? at::kFloat : q.scalar_type()) {}
-
-  // Calls run(begin, count) for ranges of tiles.
-  template <class Run>
-  void ForChunks(const Run& run) const {
-    const int64_t step = std::max<int64_t>(1, kChunkProbabilities / (heads_ * rows_ * rows_));
-    for (int64_t begin = 0; begin < tiles_; begin += step) {
-      run(begin, std::min(step, tiles_ - begin));
-    }
-  }
-  // [count * heads, rows, head_dim]
-  at::Tensor Cut(const at::Tensor& t, int64_t begin, int64_t count) const {
-    return t.narrow(0, begin, count).reshape({-1, rows_, head_dim_}).to(dtype_);
-  }
-  // [count * heads, rows, rows]
-  at::Tensor Probabilities(const at::Tensor& q, const at::Tensor& k) const {
-    return at::_softmax(at::bmm(q, k.transpose(1, 2)).mul_(scale_), -1, /*half_to_float=*/false);
-  }
-  at::Tensor Result(const at::Tensor& like) const {
-    return at::empty({tiles_, rows_, heads_ * head_dim_}, like.options());
-  }
-  // `t`, as Cut() returns, to tiles of `result`.
-  void Store(const at::Tensor& t, int64_t begin, int64_t count, const at::Tensor& result) const {
-    Split(result.narrow(0, begin, count), head_dim_)
-        .copy_(t.view({count, heads_, rows_, head_dim_}));
-  }
-
-  at::Tensor Forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) const {
-    at::Tensor y = Result(q);
-    ForChunks([&](int64_t begin, int64_t count) {
-      const at::Tensor p = Probabilities(Cut(q, begin, count), Cut(k, begin, count));
-      Store(at::bmm(p, Cut(v, begin, count)), begin, count, y);
-    });
-    return y;
-  }
-  // The gradients of q, k and v for that of the result, split in heads.
-  torch::autograd::variable_list Backward(const at::Tensor& q, const at::Tensor& k,
-                                          const at::Tensor& v, const at::Tensor& g) const {
-    torch::autograd::variable_list results = {Result(q), Result(k), Result(v)};
-    ForChunks([&](int64_t begin, int64_t count) {
-      const at::Tensor qs = Cut(q, begin, count), ks = Cut(k, begin, count);
-      const at::Tensor gs = Cut(g, begin, count), p = Probabilities(qs, ks);
-      Store(at::bmm(p.transpose(1, 2), gs), begin, count, results[2]);
-      const at::Tensor gp = at::bmm(gs, Cut(v, begin, count).transpose(1, 2));
-      const at::Tensor d = at::_softmax_backward_data(gp, p, -1, p.scalar_type()).mul_(scale_);
-      Store(at::bmm(d, ks), begin, count, results[0]);
-      Store(at::bmm(d.transpose(1, 2), qs), begin, count, results[1]);
-    });
-    return results;
-  }
-
- private:
-  int64_t tiles_, heads_, rows_, head_dim_;
-  double scale_;
-  at::ScalarType dtype_;
-};
 
 struct FullAttentionNode : SavingNode {
   at::Tensor q, k, v, y, lse;  // split in heads; y and lse only for the flash kernel
 
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
-    const at::Tensor g = Split(gradients[0].contiguous(), q.size(3));
+    const at::Tensor g = SplitHeads(gradients[0].contiguous(), q.size(3));
     // On the CPU's bf16 units: ten times as fast there as the flash kernel's backward.
     if (!lse.defined()) return TilesByProducts(q).Backward(q, k, v, g);
     auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
@@ -369,7 +301,7 @@ at::Tensor PackedAttention(const at::Tensor& q, const at::Tensor& k, const at::T
     if (rows.size() == 0) continue;
     calls.push_back({rows, rows, causal});
     if (IsShort(q, rows.size())) {
-      RunShort({Cut(q, rows), Cut(k, rows), Cut(v, rows)}, causal, heads, Cut(y, rows));
+      RunShort({q, k, v, rows, rows, causal}, heads, y);
       lse.emplace_back();
       continue;
     }
@@ -425,14 +357,10 @@ at::Tensor FullAttention(const at::Tensor& q, const at::Tensor& k, const at::Ten
   if (!q.is_cpu()) return FullAttentionOnDevice(q, k, v, head_dim);
   const bool needs_node = NeedsNode({&q, &k, &v}, {});
   const BelowAutograd guard;
-  const at::Tensor qs = Split(q, head_dim), ks = Split(k, head_dim), vs = Split(v, head_dim);
+  const at::Tensor qs = SplitHeads(q, head_dim), ks = SplitHeads(k, head_dim),
+                   vs = SplitHeads(v, head_dim);
   at::Tensor result, lse, y;
-  if (IsShort(q, q.size(1))) {
-    y = at::empty(q.sizes(), q.options());
-    for (int64_t i = 0; i < q.size(0); ++i) {
-      RunShort({q[i], k[i], v[i]}, /*causal=*/false, HeadsOf(q, k, head_dim), y[i]);
-    }
-  } else if (AvoidsMkl() && q.scalar_type() == at::kBFloat16) {
+  if (AvoidsMkl() && q.scalar_type() == at::kBFloat16) {
     y = TilesByProducts(qs).Forward(qs, ks, vs);
   } else {
     std::tie(result, lse) = at::_scaled_dot_product_flash_attention_for_cpu(

@@ -6,6 +6,7 @@
 
 #include "configs/base/error.h"
 #include "models/ops/record.h"
+#include "models/ops/run_copy.h"
 
 namespace equipoise::ops {
 namespace {
@@ -28,7 +29,7 @@ struct MergeSquaresNode : torch::autograd::Node {
     at::Tensor result = at::empty(input_shape, gradients[0].options());
     result.select(1, 0).zero_();
     at::Tensor squares = Squares(result, r);
-    squares.copy_(gradients[0].view(squares.sizes()));
+    CopyRuns(gradients[0].view(squares.sizes()), squares);
     return {result};
   }
   std::string name() const override { return "MergeSquares"; }
@@ -39,16 +40,20 @@ struct MergeSquaresNode : torch::autograd::Node {
 at::Tensor CutIntoPatches(const at::Tensor& images, int64_t patch, at::ScalarType dtype) {
   const int64_t n = images.size(0), channels = images.size(1), side = images.size(2) / patch;
   at::Tensor y = at::empty({n, side, side, channels, patch, patch}, images.options().dtype(dtype));
-  const at::Tensor whole = images.narrow(2, 0, side * patch).narrow(3, 0, side * patch);
-  y.copy_(
-      whole.unflatten(3, {side, patch}).unflatten(2, {side, patch}).permute({0, 2, 4, 1, 3, 5}));
+  // On the CPU runs are copied as they are; elsewhere one pass converts too.
+  const at::Tensor pixels = images.is_cpu() ? images.to(dtype) : images;
+  const at::Tensor whole = pixels.narrow(2, 0, side * patch).narrow(3, 0, side * patch);
+  CopyRuns(
+      whole.unflatten(3, {side, patch}).unflatten(2, {side, patch}).permute({0, 2, 4, 1, 3, 5}), y);
   return y.view({n, side * side, channels * patch * patch});
 }
 
 at::Tensor MergeSquares(const at::Tensor& x, int64_t r) {
   const bool needs_node = NeedsNode({&x}, {});
   const BelowAutograd guard;
-  at::Tensor y = Squares(x, r).contiguous();
+  const at::Tensor squares = Squares(x, r);
+  at::Tensor y = at::empty(squares.sizes(), x.options());
+  CopyRuns(squares, y);
   y = y.view({x.size(0), y.size(1) * y.size(2), r * r * x.size(2)});
   if (!needs_node) return y;
   auto node = std::make_shared<MergeSquaresNode>();

@@ -87,6 +87,11 @@ void GeluElements(int64_t count, const Fp16* x, Fp16* y);
 void GeluGradientElements(int64_t count, const Bf16* g, const Bf16* x, Bf16* gx);
 void GeluGradientElements(int64_t count, const Fp16* g, const Fp16* x, Fp16* gx);
 
+// Softmax of scale * x, in place, in fp32 and rounded once; `exponentials`: memory for a row. And,
+// in place of the gradient g of its result p, that of x: scale * p * (g - sum of g p).
+void SoftmaxRows(const Rows& rows, Bf16* x, float scale, float* exponentials);
+void SoftmaxGradientRows(const Rows& rows, const Bf16* p, float scale, Bf16* g);
+
 // Layer scale of 16-bit rows, in fp32 and rounded once: y = x * scale, + base where it is given.
 void ScaleRows(const Rows& rows, const Bf16* base, const Bf16* x, const Bf16* scale, Bf16* y);
 void ScaleRows(const Rows& rows, const Fp16* base, const Fp16* x, const Fp16* scale, Fp16* y);

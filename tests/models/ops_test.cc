@@ -19,6 +19,7 @@
 #include "models/ops/patches.h"
 #include "models/ops/rotary.h"
 #include "models/ops/row_padding.h"
+#include "models/ops/run_copy.h"
 #include "tests/models/check_op.h"
 #include "tests/models/model_support.h"
 
@@ -226,6 +227,31 @@ TEST_CASE("patches come as a convolution sees them", "[ops][cpu]") {
   const at::Tensor expected = at::conv2d(images, weight, {}, {4, 4}).flatten(2).transpose(1, 2);
   const at::Tensor patches = ops::CutIntoPatches(images, 4, at::kFloat);
   CHECK(RelativeError(at::linear(patches, weight.flatten(1)), expected) < 1e-6);
+}
+
+TEST_CASE("runs of elements are copied in any order", "[ops][cpu]") {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kByte}) {
+    const at::Tensor x = Normal({3, 4, 5, 6}, 1).mul(50).to(dtype);
+    const auto check = [&](const at::Tensor& from) {
+      const at::Tensor room =
+          at::zeros({from.size(0), from.size(1), from.size(2), from.size(3) + 2}, from.options());
+      const at::Tensor to = room.narrow(3, 1, from.size(3));
+      ops::CopyRuns(from, to);
+      CHECK(to.equal(from));
+      CHECK(room.select(3, 0).eq(0).all().item<bool>());
+      CHECK(room.select(3, from.size(3) + 1).eq(0).all().item<bool>());
+    };
+    check(x);
+    check(x.permute({2, 0, 1, 3}));
+    check(x.permute({1, 2, 0, 3}).narrow(3, 2, 3));
+    check(x.narrow(1, 1, 2).narrow(0, 2, 1));
+    check(x.permute({3, 0, 2, 1}));  // not in runs
+    check(x.narrow(1, 0, 0));
+    check(x.narrow(3, 0, 0));
+  }
+  const at::Tensor one = Normal({7}, 1), rounded = at::empty({7}, at::kHalf);
+  ops::CopyRuns(one, rounded);
+  CHECK(rounded.equal(one.to(at::kHalf)));
 }
 
 TEST_CASE("pixel shuffle merges squares", "[ops][cpu]") {
