@@ -59,7 +59,7 @@ DeviceWorld AddDevices(MpiEnvironment& environment, std::unique_ptr<Communicator
                        const std::string& nccl_library, int gpu) {
   auto api = std::make_shared<NcclApi>(LoadNcclApi(nccl_library));
   int version = 0;
-  api->Check(api->version(&version), "ncclGetVersion", nullptr);
+  api->Check(api->version(&version), "ncclGetVersion");
   RequireDevices(api->cuda);
   DeviceWorld result;
   api->cuda.device = gpu;

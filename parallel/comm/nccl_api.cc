@@ -48,9 +48,10 @@ void CudaApi::Check(int error, const char* call) const {
       fmt::format("{}: {} (CUDA error {}, device {})", call, error_text(error), error, device));
 }
 
-void NcclApi::Check(int error, const char* call, Comm comm) const {
+void NcclApi::Check(int error, const char* call) const {
   if (error == 0) return;
-  const char* detail = last_error(comm);
+  // NCCL ignores the communicator, which another thread may have aborted.
+  const char* detail = last_error(nullptr);
   std::string text = fmt::format("{}: {} (NCCL error {})", call, error_text(error), error);
   if (detail != nullptr && detail[0] != '\0') text += fmt::format(": {}", detail);
   throw RunError(text);

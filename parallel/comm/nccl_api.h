@@ -72,8 +72,8 @@ struct NcclApi {
   std::function<int(const void* in, size_t n, int type, int peer, Comm, Stream)> send;
   std::function<int(void* out, size_t n, int type, int peer, Comm, Stream)> receive;
 
-  // As CudaApi::Check; `comm` may be null.
-  void Check(int error, const char* call, Comm comm) const;
+  // As CudaApi::Check, with NCCL's last error.
+  void Check(int error, const char* call) const;
 };
 
 // Opens the libraries, which stay open for the life of the program. `library` of NCCL: a path, or

@@ -61,7 +61,7 @@ at::Tensor IdTensor(int count) {
 
 void PutId(const NcclApi& api, const at::Tensor& row) {
   NcclUniqueId id;
-  api.Check(api.new_id(&id), "ncclGetUniqueId", nullptr);
+  api.Check(api.new_id(&id), "ncclGetUniqueId");
   std::memcpy(row.data_ptr(), &id, sizeof id);
 }
 

@@ -60,7 +60,7 @@ class NcclInFlight {
     for (size_t i = 0; i < events_.size(); ++i) {
       const int error = cuda().event_query(events_[i]);
       if (error == CudaApi::kNotReady) {
-        CheckLink(*calls_[i].link);
+        calls_[i].link->Check();
         return false;
       }
       cuda().Check(error, "cudaEventQuery");
@@ -99,13 +99,6 @@ class NcclInFlight {
   const NcclApi& api() const { return calls_.front().link->api(); }
   const CudaApi& cuda() const { return api().cuda; }
 
-  static void CheckLink(NcclLink& link) {
-    if (link.aborted()) return;
-    int error = 0;
-    link.api().Check(link.api().async_error(link.comm(), &error), "ncclCommGetAsyncError", nullptr);
-    if (error != NcclApi::kInProgress) link.api().Check(error, "NCCL", link.comm());
-  }
-
   CudaApi::Event NewEvent() {
     CudaApi::Event event = nullptr;
     cuda().Check(cuda().event_create(&event, CudaApi::kEventWithoutTiming), "cudaEventCreate");
@@ -137,7 +130,7 @@ class NcclInFlight {
 
   static void Run(const std::vector<std::shared_ptr<NcclInFlight>>& all) {
     const NcclApi& api = all.front()->api();
-    api.Check(api.group_start(), "ncclGroupStart", nullptr);
+    api.Check(api.group_start(), "ncclGroupStart");
     int error = 0;
     const NcclCall* last = nullptr;
     for (const auto& one : all) {
@@ -151,8 +144,8 @@ class NcclInFlight {
     for (const auto& one : all) {
       if (one->aborted()) throw RunError("the connection was given up");
     }
-    api.Check(error, last->name, last->link->comm());
-    api.Check(end, last->name, last->link->comm());
+    api.Check(error, last->name);
+    api.Check(end, last->name);
   }
 
   const std::vector<NcclCall> calls_;
@@ -257,7 +250,7 @@ class NcclJoining {
   void Run() {
     try {
       api_->cuda.Check(api_->cuda.set_device(api_->cuda.device), "cudaSetDevice");
-      api_->Check(api_->init(&comm_, ranks_, id_, rank_), "ncclCommInitRank", nullptr);
+      api_->Check(api_->init(&comm_, ranks_, id_, rank_), "ncclCommInitRank");
     } catch (const RunError& error) {
       error_ = error.what();
     }
@@ -326,6 +319,14 @@ void NcclLink::Close(std::chrono::milliseconds limit) {
   if (aborted_ || !ended) return;
   aborted_ = true;
   api_->destroy(comm_);
+}
+
+void NcclLink::Check() {
+  std::lock_guard lock(mutex_);
+  if (aborted_) return;
+  int error = 0;
+  api_->Check(api_->async_error(comm_, &error), "ncclCommGetAsyncError");
+  if (error != NcclApi::kInProgress) api_->Check(error, "NCCL");
 }
 
 void NcclLink::Abort() {

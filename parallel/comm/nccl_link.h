@@ -27,6 +27,9 @@ class NcclLink {
   NcclApi::Comm comm() const { return comm_; }
   NcclApi::Stream stream() const { return stream_; }
 
+  // Throws RunError when NCCL has met an error in an operation under way
+  // (ncclCommGetAsyncError). Any thread.
+  void Check();
   // Aborts operations under way, on the host and on the GPU, and refuses later ones. Any thread.
   void Abort();
   bool aborted() const { return aborted_; }
@@ -45,7 +48,7 @@ class NcclLink {
   std::shared_ptr<const NcclApi> api_;
   NcclApi::Comm comm_ = nullptr;
   NcclApi::Stream stream_ = nullptr;
-  std::mutex mutex_;
+  std::mutex mutex_;                  // held by what needs a communicator that is not freed
   std::atomic<bool> aborted_{false};  // or destroyed
   std::atomic<int> under_way_{0};
 };

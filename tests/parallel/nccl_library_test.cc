@@ -78,15 +78,15 @@ TEST_CASE("a rank alone on a GPU sums, gathers, sends to itself", "[comm][gpu]")
   cuda.Check(cuda.stream_create(&stream, CudaApi::kNonBlockingStream), "cudaStreamCreate");
   cuda.Check(cuda.event_create(&event, CudaApi::kEventWithoutTiming), "cudaEventCreate");
   NcclUniqueId id;
-  api.Check(api.new_id(&id), "ncclGetUniqueId", nullptr);
-  api.Check(api.init(&comm, 1, id, 0), "ncclCommInitRank", nullptr);
+  api.Check(api.new_id(&id), "ncclGetUniqueId");
+  api.Check(api.init(&comm, 1, id, 0), "ncclCommInitRank");
   void *in = from.data_ptr(), *out = to.data_ptr();
   const auto run = [&](float value, auto call) {
     from.add_(value - from[0].item<float>());
     cuda.Check(cuda.stream_synchronize(cuda.compute_stream()), "cudaStreamSynchronize");
-    api.Check(api.group_start(), "ncclGroupStart", nullptr);
-    api.Check(call(), "call", comm);
-    api.Check(api.group_end(), "ncclGroupEnd", comm);
+    api.Check(api.group_start(), "ncclGroupStart");
+    api.Check(call(), "call");
+    api.Check(api.group_end(), "ncclGroupEnd");
     cuda.Check(cuda.event_record(event, stream), "cudaEventRecord");
     int state = CudaApi::kNotReady;
     while ((state = cuda.event_query(event)) == CudaApi::kNotReady) std::this_thread::yield();

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -105,6 +104,14 @@ class NcclStandIn::Cluster {
     return 0;
   }
 
+  int AsyncError(int rank, void* handle, int* error) {
+    std::lock_guard lock(mutex_);
+    *error = 0;
+    return static_cast<Comm*>(handle)->open
+               ? 0
+               : Fault(rank, "the errors of a communicator that was freed");
+  }
+
   int GroupStart(int rank) {
     std::lock_guard lock(mutex_);
     ++depth_[rank];
@@ -179,39 +186,21 @@ class NcclStandIn::Cluster {
     return 0;
   }
 
-  int Pin(void** data, size_t bytes) {
-    std::lock_guard lock(mutex_);
-    *data = std::malloc(bytes);
-    pinned_.insert(*data);
-    return 0;
-  }
-  int Unpin(void* data) {
-    std::lock_guard lock(mutex_);
-    if (pinned_.erase(data) == 0) return 1;
-    std::free(data);
-    return 0;
-  }
-  int Copy(void* to, const void* from, size_t bytes, int kind) {
-    std::lock_guard lock(mutex_);
-    const void* host = kind == CudaApi::kDeviceToHost ? to : from;
-    if (pinned_.count(const_cast<void*>(host)) == 0) return 1;
-    std::memcpy(to, from, bytes);
-    return 0;
-  }
+  stand_in::PinnedMemory& pinned() { return pinned_; }
 
   const char* error(int rank) {
     std::lock_guard lock(mutex_);
     return errors_[rank].c_str();
   }
   struct State {
-    int64_t open, aborted, pinned;
+    int64_t open, aborted;
     std::string refused;
   };
   State state() {
     std::lock_guard lock(mutex_);
     return {
         std::count_if(comms_.begin(), comms_.end(), [](const auto& comm) { return comm->open; }),
-        aborted_, static_cast<int64_t>(pinned_.size()), refused_};
+        aborted_, refused_};
   }
 
  private:
@@ -414,7 +403,7 @@ class NcclStandIn::Cluster {
   std::vector<stand_in::Queue> queues_;          // by rank; none: each stream has its own
   std::chrono::steady_clock::time_point asked_;  // for something
   std::map<void*, std::shared_ptr<Event>> events_;
-  std::set<void*> pinned_;
+  stand_in::PinnedMemory pinned_;
   // By rank:
   std::vector<std::string> errors_;
   std::vector<std::vector<std::shared_ptr<Op>>> open_units_;  // calls of the open group
@@ -430,7 +419,7 @@ NcclStandIn::~NcclStandIn() = default;
 int NcclStandIn::OpenCommunicators() const { return static_cast<int>(cluster_->state().open); }
 int NcclStandIn::Aborted() const { return static_cast<int>(cluster_->state().aborted); }
 std::string NcclStandIn::Refused() const { return cluster_->state().refused; }
-int NcclStandIn::PinnedBuffers() const { return static_cast<int>(cluster_->state().pinned); }
+int NcclStandIn::PinnedBuffers() const { return cluster_->pinned().buffers(); }
 
 NcclApi NcclStandIn::Api(int rank) {
   const auto c = cluster_;
@@ -442,7 +431,7 @@ NcclApi NcclStandIn::Api(int rank) {
   };
   api.abort = [c](void* comm) { return c->Close(comm, true); };
   api.destroy = [c](void* comm) { return c->Close(comm, false); };
-  api.async_error = [](void*, int* error) { return *error = 0; };
+  api.async_error = [c, rank](void* comm, int* error) { return c->AsyncError(rank, comm, error); };
   api.last_error = [c, rank](void*) { return c->error(rank); };
   api.error_text = [](int) { return "refused by the stand-in"; };
   api.group_start = [c, rank] { return c->GroupStart(rank); };
@@ -483,10 +472,12 @@ NcclApi NcclStandIn::Api(int rank) {
   cuda.event_destroy = [c](void* event) { return c->DropEvent(event); };
   cuda.event_record = [c](void* event, void* stream) { return c->Record(event, stream); };
   cuda.event_query = [c, rank](void* event) { return c->Query(rank, event); };
-  cuda.host_alloc = [c](void** data, size_t bytes, unsigned) { return c->Pin(data, bytes); };
-  cuda.host_free = [c](void* data) { return c->Unpin(data); };
+  cuda.host_alloc = [c](void** data, size_t bytes, unsigned) {
+    return c->pinned().Pin(data, bytes);
+  };
+  cuda.host_free = [c](void* data) { return c->pinned().Unpin(data); };
   cuda.copy = [c](void* to, const void* from, size_t bytes, int kind, void* stream) {
-    return stream == nullptr ? c->Copy(to, from, bytes, kind) : 1;
+    return stream == nullptr ? c->pinned().Copy(to, from, bytes, kind) : 1;
   };
   cuda.error_text = [](int) { return "refused by the stand-in"; };
   return api;

@@ -17,6 +17,7 @@ namespace equipoise {
 //   - transfers that wait for each other in a circle, for want of a group or by their order;
 //   - two ranks that destroy their common communicators in different orders;
 //   - a wait while no rank has asked for anything for a minute;
+//   - a question for the errors of a communicator that was destroyed or aborted;
 //   - a copy to the host into memory that is not pinned, a call for another rank's device.
 class NcclStandIn {
  public:

@@ -7,6 +7,9 @@
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/minimum.h>
 
+#include <cstdlib>
+#include <cstring>
+
 #include "parallel/comm/nccl_api.h"
 
 namespace equipoise::stand_in {
@@ -74,6 +77,32 @@ std::string DestroyOrder::Add(int rank, const Group& group) {
            std::to_string(theirs[mine.size() - 1]->number) + ": that needs one order";
   }
   return "";
+}
+
+int PinnedMemory::Pin(void** data, size_t bytes) {
+  std::lock_guard lock(mutex_);
+  *data = std::malloc(bytes);
+  pinned_.insert(*data);
+  return 0;
+}
+
+int PinnedMemory::Unpin(void* data) {
+  std::lock_guard lock(mutex_);
+  if (pinned_.erase(data) == 0) return 1;
+  std::free(data);
+  return 0;
+}
+
+int PinnedMemory::Copy(void* to, const void* from, size_t bytes, int kind) {
+  std::lock_guard lock(mutex_);
+  if (pinned_.count(kind == CudaApi::kDeviceToHost ? to : from) == 0) return 1;
+  std::memcpy(to, from, bytes);
+  return 0;
+}
+
+int PinnedMemory::buffers() const {
+  std::lock_guard lock(mutex_);
+  return static_cast<int>(pinned_.size());
 }
 
 std::vector<std::shared_ptr<Op>> Partners(const Op& op, std::set<int>* missing) {

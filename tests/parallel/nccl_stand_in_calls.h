@@ -5,6 +5,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <string>
 #include <utility>
@@ -90,6 +91,19 @@ class DestroyOrder {
 
  private:
   std::map<std::pair<int, int>, std::vector<const Group*>> common_;  // by rank and another one
+};
+
+// The host's memory that GPUs copy from and to; any other is refused. Any thread.
+class PinnedMemory {
+ public:
+  int Pin(void** data, size_t bytes);
+  int Unpin(void* data);
+  int Copy(void* to, const void* from, size_t bytes, int kind);
+  int buffers() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::set<const void*> pinned_;
 };
 
 // "rank 1: send to rank 0 #1 (4 elements of type 7) on communicator 2"
