@@ -7,8 +7,9 @@
 // Invariants. An operation is in taken_, active_, a queue of collectives_ or done. The front of
 // each queue of collectives_ is the only active collective of its group. The phase of status_ only
 // ascends (running, failed, leaving or left); the first failure is kept, is published at once, and
-// fails every operation of this rank, so that all ranks end with the same faulty rank. A step costs
-// O(active operations + ranks).
+// fails every operation of this rank, so that all ranks end with the same faulty rank. Operations
+// are cancelled last, when those who wait have been woken and the other ranks told: that may end
+// operations of theirs. A step costs O(active operations + ranks).
 
 #include "parallel/comm/engine.h"
 
@@ -131,6 +132,7 @@ void Engine::Run() {
     transport_->Publish(status_);
     return true;
   });
+  CancelFailed();
 }
 
 // Progresses operations on the waiting thread.
@@ -157,7 +159,15 @@ void Engine::Drive(const Operation& operation) {
 microseconds Engine::Round() {
   std::lock_guard lock(driving_);
   const auto now = Clock::now();
-  if (!Guard([this] { return Step(); })) return Pause(now);
+  const bool progressed = Guard([this] { return Step(); });
+  if (publish_now_) {  // the step has failed before it came to that
+    Guard([&] {
+      SendHeartbeat(now);
+      return true;
+    });
+  }
+  CancelFailed();
+  if (!progressed) return Pause(now);
   last_progress_ = now;
   return microseconds(0);
 }
@@ -222,7 +232,7 @@ bool Engine::TakeSubmitted() {
     taken_.pop_front();
     entered_ = operation->text();
     if (status_.phase != Phase::kRunning) {
-      FailOne(*operation);
+      FailOne(operation);
     } else if (operation->tag().point_to_point) {
       Start(operation);
     } else {
@@ -355,15 +365,11 @@ void Engine::Fail(const FailureReport& failure, const std::string& noticed_by) {
   SetText(status_.failure, failure.text);
   noticed_by_ = noticed_by;
   publish_now_ = true;
-  for (const auto& operation : active_) {
-    FailOne(*operation);
-    operation->Cancel();
-    failed_.push_back(operation);
-  }
+  for (const auto& operation : active_) FailOne(operation);
   active_.clear();
   for (auto& [group, queue] : collectives_) {
     for (const auto& operation : queue) {
-      if (!operation->Done()) FailOne(*operation);
+      if (!operation->Done()) FailOne(operation);
     }
   }
   collectives_.clear();
@@ -371,15 +377,20 @@ void Engine::Fail(const FailureReport& failure, const std::string& noticed_by) {
 
 // "rank 0: all_reduce #17 in group data (4.0 MiB): no answer from rank 3 for 600.0 s: rank 3 has
 // ..."
-void Engine::FailOne(Operation& operation) {
-  std::string text = fmt::format("{}: {}: ", Name(rank_), operation.text());
-  if (const int peer = WaitingFor(operation); peer >= 0 && status_.faulty_rank != rank_) {
+void Engine::FailOne(const std::shared_ptr<Operation>& operation) {
+  failed_.push_back(operation);
+  std::string text = fmt::format("{}: {}: ", Name(rank_), operation->text());
+  if (const int peer = WaitingFor(*operation); peer >= 0 && status_.faulty_rank != rank_) {
     text += fmt::format("no answer from {} for {}: ", Name(peer),
-                        Seconds(Clock::now() - operation.progressed()));
+                        Seconds(Clock::now() - operation->progressed()));
   }
   text += status_.failure;
   if (!noticed_by_.empty()) text += fmt::format(" ({} gave up first)", noticed_by_);
-  operation.Finish(text, IsReported());
+  operation->Finish(text, IsReported());
+}
+
+void Engine::CancelFailed() {
+  for (; cancelled_ < failed_.size(); ++cancelled_) failed_[cancelled_]->Cancel();
 }
 
 // Whether this rank need not report the failure: the other ranks have named it as the faulty one,

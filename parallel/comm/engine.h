@@ -77,7 +77,8 @@ class Engine {
   void CheckDeadlines(Clock::time_point now);
   void CheckOthers(Clock::time_point now);
   void Fail(const FailureReport& failure, const std::string& noticed_by);
-  void FailOne(Operation& operation);
+  void FailOne(const std::shared_ptr<Operation>& operation);
+  void CancelFailed();
   bool IsReported() const;
   bool AnyWatched() const;
   int Behind(const Operation& operation) const;
@@ -118,6 +119,7 @@ class Engine {
   std::map<int, std::deque<std::shared_ptr<Operation>>> collectives_;  // by group; front is active
   std::vector<at::Tensor> staging_;                                    // free buffers
   std::vector<std::shared_ptr<Operation>> failed_;                     // keep their tensors alive
+  size_t cancelled_ = 0;                                               // of failed_
   RankStatus status_;
   RankViews views_;
   std::string entered_;     // text of the operation entered last

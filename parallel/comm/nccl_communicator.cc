@@ -6,7 +6,6 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <exception>
 #include <set>
@@ -84,10 +83,15 @@ NcclCommunicator::NcclCommunicator(std::unique_ptr<GroupCommunicator> group,
 
 std::shared_ptr<NcclLink> NcclCommunicator::Join(std::vector<int> others, const NcclUniqueId& id,
                                                  int ranks, int self) {
+  return std::make_shared<NcclLink>(
+      *cpu().engine(), LinkPlan("ncclCommInitRank", std::move(others)), api_, id, ranks, self);
+}
+
+CollectiveSteps NcclCommunicator::LinkPlan(const char* call, std::vector<int> others) const {
   CollectiveSteps plan = Plan({}, std::move(others));
   plan.tag.point_to_point = true;
-  plan.text = "ncclCommInitRank in group " + name();
-  return std::make_shared<NcclLink>(*cpu().engine(), std::move(plan), api_, id, ranks, self);
+  plan.text = std::string(call) + " in group " + name();
+  return plan;
 }
 
 std::unique_ptr<Communicator> NcclCommunicator::Wrap(std::unique_ptr<GroupCommunicator> part) {
@@ -162,17 +166,19 @@ void NcclCommunicator::WarmUp(const std::vector<int>& peers) {
 // ncclCommDestroy may wait for the other ranks of a communicator. The order of pairs is that of
 // Connect(), so no circle of ranks waits.
 NcclCommunicator::~NcclCommunicator() {
-  // After a failure its operations may never end.
-  const auto limit = std::uncaught_exceptions() > 0 ? std::chrono::milliseconds(0)
-                                                    : cpu().engine()->options().timeout;
+  // The others may be in mid-step, and have not heard of the failure that unwinds.
+  if (std::uncaught_exceptions() > 0) return;
+  const auto close = [this](const std::shared_ptr<NcclLink>& link, std::vector<int> others) {
+    if (link) link->Close(*cpu().engine(), LinkPlan("ncclCommDestroy", std::move(others)));
+  };
   for (auto& [peer, to] : to_) {
     const auto& from = from_[peer].link;
     const bool low = rank() < peer;
     for (const auto& link : {low ? to.link : from, low ? from : to.link}) {
-      if (link) link->Close(limit);
+      close(link, {cpu().ranks().world[peer]});
     }
   }
-  if (collectives_) collectives_->Close(limit);
+  close(collectives_, OtherRanks(cpu().ranks()));
 }
 
 CollectiveSteps NcclCommunicator::Plan(std::vector<at::Tensor> tensors,

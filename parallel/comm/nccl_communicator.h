@@ -26,7 +26,7 @@ class NcclCommunicator : public DeviceCommunicator, public JoinsTransfers {
   NcclCommunicator(std::unique_ptr<GroupCommunicator> cpu, std::shared_ptr<const NcclApi> api,
                    at::DeviceType device);
 
-  // Closes its links in one order on all ranks.
+  // Closes its links in one order on all ranks; leaves them open while an exception unwinds.
   ~NcclCommunicator() override;
 
   void Connect(const std::vector<std::pair<int, int>>& pairs) override;
@@ -54,6 +54,8 @@ class NcclCommunicator : public DeviceCommunicator, public JoinsTransfers {
   Work Message(const char* kind, int peer, Direction& direction, const at::Tensor& tensor, Run run);
   Work Extreme(at::Tensor& output, const at::Tensor& input, ReduceOp op);
   CollectiveSteps Plan(std::vector<at::Tensor> tensors, std::vector<int> awaited) const;
+  // Of a call that makes or ends a link to the ranks `others` of the world.
+  CollectiveSteps LinkPlan(const char* call, std::vector<int> others) const;
   // A link to the ranks `others` of the world, of `ranks` ranks, this one `self`. Throws RunError.
   std::shared_ptr<NcclLink> Join(std::vector<int> others, const NcclUniqueId& id, int ranks,
                                  int self);

@@ -2,9 +2,9 @@
 // group on the links' own streams, behind an event that marks what the compute stream holds, and
 // records an event after each; the communication thread queries these events and NCCL's
 // asynchronous errors. Invariant: an operation is done when all its events are; one that is
-// abandoned aborts its links, after which they refuse every call, so that no kernel writes into
-// freed tensors. Wait() waits on the host; WaitOnStream() puts the compute stream behind the
-// events, and an operation that is given up ends its kernels, so that stream goes on too: with
+// abandoned aborts its links, after which they refuse every call; the engine keeps its tensors, as
+// its kernels end later. Wait() waits on the host; WaitOnStream() puts the compute stream behind
+// the events, and an operation that is given up ends its kernels, so that stream goes on too: with
 // numbers that nobody sees, because the next call on any communicator throws.
 
 #include "parallel/comm/nccl_link.h"
@@ -157,8 +157,7 @@ class NcclInFlight {
 
 namespace {
 
-// A request that aborts the operation when destroyed before its end, so that nothing writes into
-// its tensors later.
+// A request that aborts the operation when destroyed before its end.
 class InFlightRequest : public TransportRequest {
  public:
   explicit InFlightRequest(std::shared_ptr<NcclInFlight> in_flight)
@@ -224,17 +223,24 @@ class InFlightWork : public Work::State {
   Work::Clock::time_point finished_;
 };
 
-// ncclCommInitRank in a thread of its own: it blocks until the last rank has called it, and there
-// is no communicator to abort before. Where that rank never comes, the thread is left behind; the
-// process ends with the error.
-class NcclJoining {
+// A call of NCCL that may block until other ranks make theirs, in a thread of its own: nothing ends
+// it. Where they never do, the thread is left behind; the process ends with the error.
+class BlockingCall {
  public:
-  NcclJoining(std::shared_ptr<const NcclApi> api, const NcclUniqueId& id, int ranks, int rank)
-      : api_(std::move(api)), id_(id), ranks_(ranks), rank_(rank) {}
-
-  static std::shared_ptr<NcclJoining> Start(std::shared_ptr<NcclJoining> joining) {
-    std::thread([joining] { joining->Run(); }).detach();
-    return joining;
+  static std::shared_ptr<BlockingCall> Start(std::shared_ptr<const NcclApi> api, const char* name,
+                                             std::function<int(const NcclApi&)> run) {
+    auto call = std::make_shared<BlockingCall>();
+    std::thread([call, api = std::move(api), name, run = std::move(run)]() mutable {
+      // A broken GPU refuses that, and its communicator is to be aborted all the same.
+      api->cuda.set_device(api->cuda.device);
+      try {
+        api->Check(std::exchange(run, nullptr)(*api), name);  // frees before it has ended
+      } catch (const RunError& error) {
+        call->error_ = error.what();
+      }
+      call->ended_ = true;
+    }).detach();
+    return call;
   }
 
   // Throws RunError when the call has failed.
@@ -243,57 +249,45 @@ class NcclJoining {
     if (!error_.empty()) throw RunError(error_);
     return true;
   }
-  // REQUIRES: Ended().
-  NcclApi::Comm comm() const { return comm_; }
 
  private:
-  void Run() {
-    try {
-      api_->cuda.Check(api_->cuda.set_device(api_->cuda.device), "cudaSetDevice");
-      api_->Check(api_->init(&comm_, ranks_, id_, rank_), "ncclCommInitRank");
-    } catch (const RunError& error) {
-      error_ = error.what();
-    }
-    ended_ = true;
-  }
-
-  const std::shared_ptr<const NcclApi> api_;
-  const NcclUniqueId id_;
-  const int ranks_, rank_;
-  NcclApi::Comm comm_ = nullptr;
   std::string error_;
   std::atomic<bool> ended_{false};
 };
 
-class JoiningRequest : public TransportRequest {
+class BlockingRequest : public TransportRequest {
  public:
-  explicit JoiningRequest(std::shared_ptr<NcclJoining> joining) : joining_(std::move(joining)) {}
-  bool Done() override { return joining_->Ended(); }
+  explicit BlockingRequest(std::shared_ptr<BlockingCall> call) : call_(std::move(call)) {}
+  bool Done() override { return call_->Ended(); }
 
  private:
-  std::shared_ptr<NcclJoining> joining_;
+  std::shared_ptr<BlockingCall> call_;
 };
+
+// Throws RunError when the call fails, or does not end by the deadline.
+void Await(Engine& engine, CollectiveSteps plan, const std::shared_ptr<BlockingCall>& call) {
+  plan.watch = [call] { return std::make_unique<BlockingRequest>(call); };
+  engine.Submit(std::move(plan))->Wait();
+}
 
 }  // namespace
 
 NcclLink::NcclLink(Engine& engine, CollectiveSteps plan, std::shared_ptr<const NcclApi> api,
                    const NcclUniqueId& id, int ranks, int rank)
     : api_(std::move(api)) {
-  const auto joining = NcclJoining::Start(std::make_shared<NcclJoining>(api_, id, ranks, rank));
-  plan.watch = [joining] { return std::make_unique<JoiningRequest>(joining); };
-  engine.Submit(std::move(plan))->Wait();
-  comm_ = joining->comm();
+  const auto comm = std::make_shared<NcclApi::Comm>(nullptr);
+  Await(engine, std::move(plan),
+        BlockingCall::Start(api_, "ncclCommInitRank", [=](const NcclApi& nccl) {
+          nccl.cuda.Check(nccl.cuda.set_device(nccl.cuda.device), "cudaSetDevice");
+          return nccl.init(comm.get(), ranks, id, rank);
+        }));
+  comm_ = *comm;
   const CudaApi& cuda = api_->cuda;
   cuda.Check(cuda.set_device(cuda.device), "cudaSetDevice");
-  const int error = cuda.stream_create(&stream_, CudaApi::kNonBlockingStream);
-  if (error != 0) api_->destroy(comm_);
-  cuda.Check(error, "cudaStreamCreate");
+  cuda.Check(cuda.stream_create(&stream_, CudaApi::kNonBlockingStream), "cudaStreamCreate");
 }
 
-NcclLink::~NcclLink() {
-  if (!aborted_) api_->destroy(comm_);
-  api_->cuda.stream_destroy(stream_);
-}
+NcclLink::~NcclLink() { api_->cuda.stream_destroy(stream_); }
 
 // An operation may have been awaited by streams alone, so that the host has not seen its end.
 bool NcclLink::EndsWithin(std::chrono::milliseconds limit) {
@@ -313,12 +307,22 @@ bool NcclLink::EndsWithin(std::chrono::milliseconds limit) {
   return error == 0;
 }
 
-void NcclLink::Close(std::chrono::milliseconds limit) {
-  const bool ended = EndsWithin(limit);
+// Whether this call is the first. The communicator is freed outside the mutex, as whoever asks for
+// its errors is not to wait for other ranks.
+bool NcclLink::GiveUp() {
   std::lock_guard lock(mutex_);
-  if (aborted_ || !ended) return;
-  aborted_ = true;
-  api_->destroy(comm_);
+  return !aborted_.exchange(true);
+}
+
+void NcclLink::Close(Engine& engine, CollectiveSteps plan) {
+  if (!EndsWithin(engine.options().timeout) || !GiveUp()) return;
+  const auto destroying = BlockingCall::Start(
+      api_, "ncclCommDestroy",
+      [link = shared_from_this()](const NcclApi& api) { return api.destroy(link->comm_), 0; });
+  try {
+    Await(engine, std::move(plan), destroying);
+  } catch (const RunError&) {  // NOLINT(bugprone-empty-catch): the next communication tells it
+  }
 }
 
 void NcclLink::Check() {
@@ -329,11 +333,13 @@ void NcclLink::Check() {
   if (error != NcclApi::kInProgress) api_->Check(error, "NCCL");
 }
 
+// Waits for nothing: the other ranks, for whom NCCL may wait, abort their links in other orders,
+// and only once they have heard of the failure.
 void NcclLink::Abort() {
-  std::lock_guard lock(mutex_);
-  if (aborted_) return;
-  aborted_ = true;
-  api_->abort(comm_);
+  if (!GiveUp()) return;
+  BlockingCall::Start(api_, "ncclCommAbort", [link = shared_from_this()](const NcclApi& api) {
+    return api.abort(link->comm_);
+  });
 }
 
 Work NcclBatch::Add(Engine& engine, CollectiveSteps plan, std::vector<NcclCall> calls,

@@ -12,8 +12,10 @@
 
 namespace equipoise {
 
-// An NCCL communicator with a stream of its own.
-class NcclLink {
+// An NCCL communicator with a stream of its own. NCCL may wait for the other ranks where it frees a
+// communicator; one that is neither closed nor aborted is left to the end of the process. Owned by
+// shared pointers.
+class NcclLink : public std::enable_shared_from_this<NcclLink> {
  public:
   // Waits until all `ranks` ranks have called it (ncclCommInitRank). `plan` has text, tag and the
   // ranks awaited: throws RunError that names them where one does not come by the deadline.
@@ -30,13 +32,15 @@ class NcclLink {
   // Throws RunError when NCCL has met an error in an operation under way
   // (ncclCommGetAsyncError). Any thread.
   void Check();
-  // Aborts operations under way, on the host and on the GPU, and refuses later ones. Any thread.
+  // Aborts operations under way, on the host and on the GPU, and refuses later ones. Returns at
+  // once: the operations end a moment later, on a GPU that still works. Any thread.
   void Abort();
   bool aborted() const { return aborted_; }
-  // Destroys the communicator (ncclCommDestroy) when the GPU has ended its operations, for which it
-  // waits up to `limit`; where they take longer, with the last of them. Later calls are refused.
-  // All ranks close their links in one order.
-  void Close(std::chrono::milliseconds limit);
+  // Destroys the communicator (ncclCommDestroy) when the GPU has ended its operations; where they
+  // take longer than the engine's deadline, it is left. Later calls are refused. Waits until the
+  // other ranks, in `plan` as for the constructor, close theirs, all in one order; when one does
+  // not, the engine fails.
+  void Close(Engine& engine, CollectiveSteps plan);
 
   // Operations that the GPU has not ended.
   void Began() { ++under_way_; }
@@ -44,6 +48,7 @@ class NcclLink {
 
  private:
   bool EndsWithin(std::chrono::milliseconds limit);
+  bool GiveUp();
 
   std::shared_ptr<const NcclApi> api_;
   NcclApi::Comm comm_ = nullptr;

@@ -95,13 +95,17 @@ int Operation::waiting_for() const {
   return requests_.empty() ? -1 : requests_.front().peer;
 }
 
+void Operation::Cancel() {
+  requests_.clear();
+  if (plan_.watch) plan_.watch();  // aborts it, also where it was never started
+}
+
 void Operation::Finish(const std::string& error, bool reported) {
   // The tensors of a failed operation stay: a transfer may still reach into them.
   if (error.empty()) {
     plan_.tensors.clear();
     plan_.watch = nullptr;
   }
-  if (plan_.watch) plan_.watch();  // aborts it, also where it was never started
   {
     std::lock_guard lock(mutex_);
     done_ = true;

@@ -82,8 +82,8 @@ class Operation : public Work::State {
   // Ends Wait(): normally where `error` is empty, else with a RunError of that text, or with an
   // AlreadyReportedError where `reported`.
   void Finish(const std::string& error, bool reported = false);
-  // Abandons all transfers under way.
-  void Cancel() { requests_.clear(); }
+  // Abandons all transfers under way, and what a GPU runs of it.
+  void Cancel();
 
  private:
   struct Pending {

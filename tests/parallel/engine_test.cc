@@ -4,6 +4,8 @@
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <chrono>
+#include <memory>
+#include <string>
 #include <thread>
 
 #include "configs/base/error.h"
@@ -74,6 +76,27 @@ class SilentTransport : public CutTransport {
   const bool for_all_;
 };
 
+// Tells in which order the engine publishes a failure and cancels what has failed.
+class OrderTransport : public SilentTransport {
+ public:
+  OrderTransport(const std::atomic<bool>& open, std::string& order)
+      : SilentTransport(open, /*faulty_rank=*/2), order_(order) {}
+  std::unique_ptr<TransportRequest> Recv(int, const Tag&, void*, size_t) override {
+    struct Told : NeverDone {
+      explicit Told(std::string& order) : order(order) {}
+      ~Told() override { order += "cancelled "; }
+      std::string& order;
+    };
+    return std::make_unique<Told>(order_);
+  }
+  void Publish(const RankStatus& status) override {
+    if (status.phase == RankStatus::Phase::kFailed) order_ += "published ";
+  }
+
+ private:
+  std::string& order_;
+};
+
 CollectiveSteps OneTransfer(Transfer::Direction direction, bool point_to_point) {
   CollectiveSteps plan;
   plan.text = direction == Transfer::Direction::kSend ? "send #1" : "recv #1";
@@ -135,6 +158,16 @@ TEST_CASE("a collective is done although the next one cannot start", "[comm]") {
   const auto outcomes = Outcomes({OneTransfer(kReceive, false), OneTransfer(kSend, false)});
   CHECK(outcomes[0] == "done");
   CHECK_THAT(outcomes[1], Catch::Contains("send #1: the cable is cut"));
+}
+
+TEST_CASE("a failure is told before it cancels what other ranks may wait in", "[comm]") {
+  const std::atomic<bool> open{true};
+  std::string order;
+  Engine engine(std::make_unique<OrderTransport>(open, order), CommOptions());
+  CHECK_THROWS_WITH(engine.Submit(OneTransfer(kReceive, true))->Wait(),
+                    Catch::Contains("rank 2 has stopped"));
+  engine.Stop();
+  CHECK_THAT(order, Catch::StartsWith("published cancelled "));
 }
 
 TEST_CASE("a thread that waits needs no other to move the bytes", "[comm]") {

@@ -6,9 +6,12 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "configs/base/error.h"
+#include "parallel/comm/all_to_all.h"
 #include "parallel/comm/group_communicator.h"
+#include "parallel/comm/nccl_communicator.h"
 #include "tests/parallel/nccl_stand_in.h"
 #include "tests/parallel/run_ranks.h"
 
@@ -44,7 +47,32 @@ TEST_CASE("no thread asks NCCL about a communicator that another one aborts", "[
     Barrier(world);
   });
   CHECK(stand_in.Refused().empty());
-  CHECK(stand_in.OpenCommunicators() == 0);
+  CHECK(stand_in.AwaitOpen(0) == 0);
+}
+
+TEST_CASE("a rank that fails alone tells the others before NCCL could wait for them",
+          "[nccl][cpu]") {
+  NcclStandIn stand_in(3);
+  std::vector<std::string> errors(3);
+  const auto body = [&](Communicator& world) {
+    const std::shared_ptr<Engine> engine = dynamic_cast<GroupCommunicator&>(world).engine();
+    try {
+      NcclCommunicator nccl(
+          std::make_unique<GroupCommunicator>(engine, GroupCommunicator::Everyone::kWorld),
+          std::make_shared<NcclApi>(stand_in.Api(world.rank())), at::kCPU);
+      nccl.Connect(AllPairs(3));
+      Barrier(nccl);
+      if (world.rank() == 1) throw RunError("disk full");
+      Barrier(nccl);
+    } catch (const RunError& error) {
+      errors[world.rank()] = error.what();
+      engine->Leave({1, error.what()}, 10s);
+    }
+  };
+  RunRanks(3, body, {.timeout = 3s});
+  INFO(errors[0] << "\n" << errors[2]);
+  CHECK_THAT(errors[0], Catch::Contains("rank 1 failed: disk full"));
+  CHECK_THAT(errors[2], Catch::Contains("rank 1 failed: disk full"));
 }
 
 }  // namespace

@@ -80,28 +80,32 @@ class NcclStandIn::Cluster {
     return 0;
   }
 
+  // Blocks until every rank has come, which NCCL may do in both calls.
   int Close(void* handle, bool abort) {
-    std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     auto& comm = *static_cast<Comm*>(handle);
-    comm.open = false;
     Group& group = *comm.group;
-    if (!abort) {
-      const int rank = group.ranks[comm.member];
-      const std::string wrong = destroyed_.Add(rank, group);
-      return wrong.empty() ? 0 : Fault(rank, wrong);
-    }
-    ++aborted_;
-    group.aborted[comm.member] = true;
-    for (const auto& op : group.collectives[comm.member]) op->finished = true;
-    for (auto& [ends, lane] : group.lanes) {
-      for (const auto* ops : {&lane.sends, &lane.receives}) {
-        for (const auto& op : *ops) {
-          if (op->member == comm.member) op->finished = true;
-        }
-      }
+    const int rank = group.ranks[comm.member];
+    if (!std::exchange(comm.open, false)) return Fault(rank, "a communicator is freed twice");
+    ++group.closed;
+    std::string wrong;
+    if (abort) {
+      ++aborted_;
+      stand_in::Abort(comm);
+    } else {
+      wrong = destroyed_.Add(rank, group);
     }
     Progress();
-    return 0;
+    const auto all = [&] { return group.closed == static_cast<int>(group.ranks.size()); };
+    if (wrong.empty() && !changed_.wait_for(lock, kNeverCame, all)) {
+      wrong = "a rank never destroyed communicator " + std::to_string(group.number);
+    }
+    return wrong.empty() ? 0 : Fault(rank, wrong);
+  }
+  int AwaitOpen(int count) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, kNeverCame, [&] { return Open() == count; });
+    return Open();
   }
 
   int AsyncError(int rank, void* handle, int* error) {
@@ -193,17 +197,19 @@ class NcclStandIn::Cluster {
     return errors_[rank].c_str();
   }
   struct State {
-    int64_t open, aborted;
+    int open, aborted;
     std::string refused;
   };
   State state() {
     std::lock_guard lock(mutex_);
-    return {
-        std::count_if(comms_.begin(), comms_.end(), [](const auto& comm) { return comm->open; }),
-        aborted_, refused_};
+    return {Open(), aborted_, refused_};
   }
 
  private:
+  int Open() const {
+    return static_cast<int>(
+        std::count_if(comms_.begin(), comms_.end(), [](const auto& comm) { return comm->open; }));
+  }
   bool IsLink(const void* stream) const {
     return std::any_of(streams_.begin(), streams_.end(),
                        [&](const auto& each) { return each.get() == stream; });
@@ -416,8 +422,9 @@ NcclStandIn::NcclStandIn(int ranks, Queues queues)
     : cluster_(std::make_shared<Cluster>(ranks, queues == Queues::kOne)) {}
 NcclStandIn::~NcclStandIn() = default;
 
-int NcclStandIn::OpenCommunicators() const { return static_cast<int>(cluster_->state().open); }
-int NcclStandIn::Aborted() const { return static_cast<int>(cluster_->state().aborted); }
+int NcclStandIn::OpenCommunicators() const { return cluster_->state().open; }
+int NcclStandIn::Aborted() const { return cluster_->state().aborted; }
+int NcclStandIn::AwaitOpen(int count) const { return cluster_->AwaitOpen(count); }
 std::string NcclStandIn::Refused() const { return cluster_->state().refused; }
 int NcclStandIn::PinnedBuffers() const { return cluster_->pinned().buffers(); }
 

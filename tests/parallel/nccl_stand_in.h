@@ -16,6 +16,7 @@ namespace equipoise {
 //   - two ranks that call their common collectives in different orders, over all communicators;
 //   - transfers that wait for each other in a circle, for want of a group or by their order;
 //   - two ranks that destroy their common communicators in different orders;
+//   - a communicator that a rank never destroys nor aborts: for a minute, the others wait there;
 //   - a wait while no rank has asked for anything for a minute;
 //   - a question for the errors of a communicator that was destroyed or aborted;
 //   - a copy to the host into memory that is not pinned, a call for another rank's device.
@@ -32,6 +33,8 @@ class NcclStandIn {
 
   // Neither destroyed nor aborted.
   int OpenCommunicators() const;
+  // The same when they are `count`, or a minute has passed: after a failure, threads free them.
+  int AwaitOpen(int count) const;
   int Aborted() const;
   int PinnedBuffers() const;
   // What was refused so far, a line each; those who destroy a communicator do not look.

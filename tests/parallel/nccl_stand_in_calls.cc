@@ -7,6 +7,7 @@
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/minimum.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
@@ -65,13 +66,32 @@ bool Queue::Give() {
   return any;
 }
 
+void Abort(const Comm& comm) {
+  Group& group = *comm.group;
+  group.aborted[comm.member] = true;
+  for (const auto& op : group.collectives[comm.member]) op->finished = true;
+  for (auto& [ends, lane] : group.lanes) {
+    for (const auto* ops : {&lane.sends, &lane.receives}) {
+      for (const auto& op : *ops) {
+        if (op->member == comm.member) op->finished = true;
+      }
+    }
+  }
+}
+
 std::string DestroyOrder::Add(int rank, const Group& group) {
+  const auto aborted = [](const Group* each) {
+    return std::find(each->aborted.begin(), each->aborted.end(), true) != each->aborted.end();
+  };
   for (const int other : group.ranks) {
     if (other == rank) continue;
     auto& mine = common_[{rank, other}];
-    const auto& theirs = common_[{other, rank}];
+    auto& theirs = common_[{other, rank}];
     mine.push_back(&group);
-    if (theirs.size() < mine.size() || theirs[mine.size() - 1] == &group) continue;
+    std::erase_if(mine, aborted);
+    std::erase_if(theirs, aborted);
+    if (aborted(&group) || theirs.size() < mine.size() || theirs[mine.size() - 1] == &group)
+      continue;
     return "rank " + std::to_string(rank) + " destroys communicator " +
            std::to_string(group.number) + " where rank " + std::to_string(other) + " destroyed " +
            std::to_string(theirs[mine.size() - 1]->number) + ": that needs one order";

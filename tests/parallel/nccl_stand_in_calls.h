@@ -68,7 +68,7 @@ class Queue {
 struct Group {
   int number;
   std::vector<int> ranks;  // by member; -1 until it has come
-  int joined = 0;
+  int joined = 0, closed = 0;
   std::vector<bool> aborted;
   std::vector<std::vector<std::shared_ptr<Op>>> collectives;  // by member
   struct Lane {
@@ -83,7 +83,11 @@ struct Comm {
   bool open = true;
 };
 
-// The order in which ranks destroy communicators; NCCL's destruction may wait for the other ranks.
+// Ends what the rank has called.
+void Abort(const Comm& comm);
+
+// The order in which ranks destroy communicators that none aborts; NCCL's destruction may wait for
+// the other ranks.
 class DestroyOrder {
  public:
   // What is wrong with that; empty: nothing.

@@ -26,13 +26,17 @@ void RunRanksOver(int ranks, Wrap&& wrap, Body&& body, CommOptions options = {})
   for (int rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, world = std::move(worlds[rank])]() mutable {
       try {
-        world = wrap(std::move(world));
-        body(*world);
-      } catch (...) {
-        std::lock_guard lock(mutex);
-        if (!first) first = std::current_exception();
+        std::unique_ptr<Communicator> own;  // ends while the error unwinds, as in the program
+        try {
+          own = wrap(std::move(world));
+          body(*own);
+        } catch (...) {
+          std::lock_guard lock(mutex);
+          if (!first) first = std::current_exception();
+          throw;
+        }
+      } catch (...) {  // NOLINT(bugprone-empty-catch): it is kept
       }
-      world.reset();
     });
   }
   for (std::thread& thread : threads) thread.join();
