@@ -2,29 +2,43 @@
 
 #include <ATen/ops/from_blob.h>
 
+#include <algorithm>
+#include <bit>
 #include <functional>
-#include <map>
+#include <iterator>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 namespace equipoise {
+namespace {
 
+// Eighths of a power of two, so that tensors of nearly one size have buffers of one size; pages.
+size_t Rounded(size_t bytes) {
+  constexpr size_t kPage = 4096;
+  const size_t step = std::max(kPage, std::bit_floor(bytes) / 8);
+  return (bytes + step - 1) / step * step;
+}
+
+}  // namespace
+
+// Holds at most twice of what was in use at once, and gives up first what was free for longest.
 class StagedCommunicator::Pool : public std::enable_shared_from_this<Pool> {
  public:
   explicit Pool(std::shared_ptr<const CudaApi> api) : api_(std::move(api)) {}
   ~Pool() {
-    for (const auto& [bytes, data] : free_) api_->host_free(data);
+    for (const Buffer& buffer : free_) api_->host_free(buffer.data);
   }
 
   // A tensor of the same shape in pinned memory, which returns to the pool when it is freed.
   at::Tensor Like(const at::Tensor& tensor) {
-    const size_t bytes = tensor.nbytes();
-    void* data = Take(bytes);
-    const auto give = [pool = shared_from_this(), bytes](void* memory) {
+    const Buffer buffer = Take(Rounded(tensor.nbytes()));
+    const auto give = [pool = shared_from_this(), buffer](void*) {
       std::lock_guard lock(pool->mutex_);
-      pool->free_.emplace(bytes, memory);
+      pool->in_use_ -= buffer.bytes;
+      pool->free_.push_back(buffer);
     };
-    return at::from_blob(data, tensor.sizes(), give,
+    return at::from_blob(buffer.data, tensor.sizes(), give,
                          at::TensorOptions(at::kCPU).dtype(tensor.scalar_type()));
   }
 
@@ -37,23 +51,58 @@ class StagedCommunicator::Pool : public std::enable_shared_from_this<Pool> {
   }
 
  private:
-  void* Take(size_t bytes) {
+  struct Buffer {
+    size_t bytes;
+    void* data;
+  };
+
+  Buffer Take(size_t bytes) {
+    std::vector<Buffer> dropped;
+    Buffer buffer{bytes, nullptr};
     {
       std::lock_guard lock(mutex_);
-      if (const auto found = free_.find(bytes); found != free_.end()) {
-        void* data = found->second;
+      if (const auto found = Smallest(bytes); found != free_.end()) {
+        buffer = *found;
         free_.erase(found);
-        return data;
       }
+      in_use_ += buffer.bytes;
+      most_in_use_ = std::max(most_in_use_, in_use_);
+      if (buffer.data == nullptr) dropped = DropBeyond(2 * most_in_use_);
     }
-    void* data = nullptr;
-    api_->Check(api_->host_alloc(&data, bytes, 0), "cudaHostAlloc");
-    return data;
+    // Outside the mutex: CUDA may wait for the device here.
+    for (const Buffer& each : dropped) api_->host_free(each.data);
+    if (buffer.data == nullptr) {
+      api_->Check(api_->host_alloc(&buffer.data, bytes, 0), "cudaHostAlloc");
+    }
+    return buffer;
+  }
+
+  // The smallest free buffer that fits and is at most twice as large.
+  std::vector<Buffer>::iterator Smallest(size_t bytes) {
+    auto found = free_.end();
+    for (auto each = free_.begin(); each != free_.end(); ++each) {
+      const bool fits = each->bytes >= bytes && each->bytes <= 2 * bytes;
+      if (fits && (found == free_.end() || each->bytes < found->bytes)) found = each;
+    }
+    return found;
+  }
+
+  // Takes from the free buffers so that all together have at most `limit` bytes.
+  std::vector<Buffer> DropBeyond(size_t limit) {
+    size_t bytes = in_use_;
+    auto kept = free_.end();
+    while (kept != free_.begin() && bytes + std::prev(kept)->bytes <= limit) {
+      bytes += (--kept)->bytes;
+    }
+    std::vector<Buffer> dropped(free_.begin(), kept);
+    free_.erase(free_.begin(), kept);
+    return dropped;
   }
 
   std::shared_ptr<const CudaApi> api_;
-  std::mutex mutex_;  // the communication thread returns buffers
-  std::multimap<size_t, void*> free_;
+  std::mutex mutex_;          // the communication thread returns buffers
+  std::vector<Buffer> free_;  // in the order in which they became free
+  size_t in_use_ = 0, most_in_use_ = 0;
 };
 
 namespace {

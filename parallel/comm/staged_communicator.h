@@ -16,7 +16,7 @@ class StagedCommunicator : public DeviceCommunicator {
                      at::DeviceType device);
 
  private:
-  class Pool;  // pinned buffers, by size: allocating one takes longer than a copy
+  class Pool;  // pinned buffers: allocating one takes longer than a copy
   StagedCommunicator(std::unique_ptr<GroupCommunicator> cpu, std::shared_ptr<Pool> pool,
                      at::DeviceType device);
 

@@ -124,6 +124,26 @@ TEST_CASE("staged tensors pass every conformance check, to the bit", "[comm]") {
   }
 }
 
+TEST_CASE("staging of many sizes pins little more than the largest takes", "[comm]") {
+  constexpr int64_t kRows = 1000, kWidth = 64;
+  const bool grows = GENERATE(true, false);
+  NcclStandIn stand_in(2);
+  const auto wrap = [&](std::unique_ptr<Communicator> world) {
+    auto api = std::make_shared<const CudaApi>(stand_in.Api(world->rank()).cuda);
+    return std::make_unique<StagedCommunicator>(AsGroup(std::move(world)), api, at::kCPU);
+  };
+  RunRanksOver(2, wrap, [&](Communicator& world) {
+    for (int64_t i = 1; i <= kRows; ++i) {
+      at::Tensor tensor = at::full({grows ? i : kRows + 1 - i, kWidth}, 1.0);
+      world.AllReduce(tensor, ReduceOp::kSum).Wait();
+      EQUIPOISE_CHECK(tensor.eq(2).all().item<bool>());
+    }
+  });
+  // By two ranks; twice the largest, and an eighth for rounding.
+  CHECK(stand_in.MostPinnedBytes() <= 2 * (2 * 9 * kRows * kWidth * sizeof(float) / 8));
+  CHECK(stand_in.PinnedBuffers() == 0);
+}
+
 TEST_CASE("tensors of the CPU keep their backend beside NCCL", "[comm]") {
   NcclStandIn stand_in(2);
   const auto wrap = [&](std::unique_ptr<Communicator> world) {

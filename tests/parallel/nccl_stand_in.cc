@@ -427,6 +427,7 @@ int NcclStandIn::Aborted() const { return cluster_->state().aborted; }
 int NcclStandIn::AwaitOpen(int count) const { return cluster_->AwaitOpen(count); }
 std::string NcclStandIn::Refused() const { return cluster_->state().refused; }
 int NcclStandIn::PinnedBuffers() const { return cluster_->pinned().buffers(); }
+size_t NcclStandIn::MostPinnedBytes() const { return cluster_->pinned().most_bytes(); }
 
 NcclApi NcclStandIn::Api(int rank) {
   const auto c = cluster_;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string>
 
@@ -37,6 +38,7 @@ class NcclStandIn {
   int AwaitOpen(int count) const;
   int Aborted() const;
   int PinnedBuffers() const;
+  size_t MostPinnedBytes() const;  // at once, so far
   // What was refused so far, a line each; those who destroy a communicator do not look.
   std::string Refused() const;
 

@@ -102,13 +102,18 @@ std::string DestroyOrder::Add(int rank, const Group& group) {
 int PinnedMemory::Pin(void** data, size_t bytes) {
   std::lock_guard lock(mutex_);
   *data = std::malloc(bytes);
-  pinned_.insert(*data);
+  pinned_[*data] = bytes;
+  bytes_ += bytes;
+  most_bytes_ = std::max(most_bytes_, bytes_);
   return 0;
 }
 
 int PinnedMemory::Unpin(void* data) {
   std::lock_guard lock(mutex_);
-  if (pinned_.erase(data) == 0) return 1;
+  const auto pinned = pinned_.find(data);
+  if (pinned == pinned_.end()) return 1;
+  bytes_ -= pinned->second;
+  pinned_.erase(pinned);
   std::free(data);
   return 0;
 }
@@ -123,6 +128,11 @@ int PinnedMemory::Copy(void* to, const void* from, size_t bytes, int kind) {
 int PinnedMemory::buffers() const {
   std::lock_guard lock(mutex_);
   return static_cast<int>(pinned_.size());
+}
+
+size_t PinnedMemory::most_bytes() const {
+  std::lock_guard lock(mutex_);
+  return most_bytes_;
 }
 
 std::vector<std::shared_ptr<Op>> Partners(const Op& op, std::set<int>* missing) {

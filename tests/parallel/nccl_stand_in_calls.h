@@ -104,10 +104,12 @@ class PinnedMemory {
   int Unpin(void* data);
   int Copy(void* to, const void* from, size_t bytes, int kind);
   int buffers() const;
+  size_t most_bytes() const;
 
  private:
   mutable std::mutex mutex_;
-  std::set<const void*> pinned_;
+  std::map<const void*, size_t> pinned_;  // bytes
+  size_t bytes_ = 0, most_bytes_ = 0;
 };
 
 // "rank 1: send to rank 0 #1 (4 elements of type 7) on communicator 2"
