@@ -127,6 +127,10 @@ bool TarReader::Next(TarMember& member) {
                        member.bytes));
     }
     const uint64_t next = member.offset + (member.bytes + kBlock - 1) / kBlock * kBlock;
+    if (next > bytes_ && bytes_ > member.offset + member.bytes) {
+      Fail(fmt::format("the archive ends behind {}, within a block; it is cut",
+                       ShownText(member.name)));
+    }
     member.end = std::min(next, bytes_);
     if (type == 'x') {
       ReadPax(ReadExtended(member.offset, member.bytes), extended);

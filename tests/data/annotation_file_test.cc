@@ -229,7 +229,7 @@ TEST_CASE("a damaged shard is refused wherever it is cut", "[data][cpu]") {
   };
   CHECK(scan(whole).empty());
   CHECK(scan(whole.substr(0, 512 + 1024 + 512 + 20)).empty());  // without padding and end's mark
-  for (const size_t cut : {1, 511, 513, 1100, 1111, 1537, 2047, 2049, 2067}) {
+  for (const size_t cut : {1, 511, 513, 1100, 1111, 1113, 1535, 1537, 2047, 2049, 2067, 2069}) {
     INFO(cut);
     CHECK(scan(whole.substr(0, cut)).find("cut") != std::string::npos);
   }
