@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import (
+    AutoProcessor,
     CLIPConfig,
     CLIPModel,
     InternVLConfig,
@@ -301,6 +302,12 @@ checkpoint: {{every: 1, keep: 5}}
         self.check("its tokenizer has the added tokens", theirs.encode(text) == ids and all(
             theirs.convert_tokens_to_ids(t) == self.parts.tokenizer.token_to_id(t)
             for t in self.parts.image_tokens), str(theirs.encode(text)))
+        processor = AutoProcessor.from_pretrained(out)
+        picture = torch.zeros(3, SIDE, SIDE, dtype=torch.uint8)
+        given = processor(images=[picture], text=[f"{self.parts.placeholder}What"])["input_ids"][0]
+        count = given.count(self.parts.tokenizer.token_to_id(self.parts.placeholder))
+        self.check("its processor gives a picture the model's tokens", count == self.parts.tokens,
+                   f"{count}, not {self.parts.tokens}")
         torch.manual_seed(8)
         inputs = {"input_ids": torch.tensor([ids]), "pixel_values": torch.randn(1, 3, SIDE, SIDE)}
         save_file(inputs, f"{self.folder}/inputs.safetensors")

@@ -63,6 +63,8 @@ TEST_CASE("a written tokenizer has the added tokens, whatever files list them", 
   }
   CHECK_FALSE(std::filesystem::exists(folders.folder / "out/model.safetensors"));
   CHECK(std::filesystem::exists(folders.folder / "out/chat_template.jinja"));
+  std::filesystem::remove_all(folders.folder / "out");
+  folders.Describe("clip");
   CHECK_FALSE(std::filesystem::exists(folders.folder / "out/tokenizer_config.json"));
 
   folders.folder.Write("llm/tokenizer_config.json",
@@ -90,6 +92,17 @@ TEST_CASE("a written folder says how pictures are prepared", "[trainer][cpu]") {
   CHECK(processor["vision_feature_select_strategy"] == "default");
   folders.Describe("vit");
   CHECK(folders.Read("preprocessor_config.json")["size"] == Json({{"height", 56}, {"width", 56}}));
+  CHECK(folders.Read("processor_config.json")["image_seq_length"] == 4);
+  const Json named = {{"start_image_token", "<img>"},
+                      {"end_image_token", "</img>"},
+                      {"context_image_token", "<IMG_CONTEXT>"},
+                      {"video_token", "<quad>"}};
+  CHECK(folders.Read("tokenizer_config.json") == Json({{"extra_special_tokens", named}}));
+
+  folders.folder.Write("llm/tokenizer_config.json", R"({"extra_special_tokens": ["<a>"]})");
+  folders.Describe("vit");
+  CHECK(folders.Read("tokenizer_config.json") ==
+        Json({{"extra_special_tokens", named}, {"additional_special_tokens", {"<a>"}}}));
 }
 
 }  // namespace

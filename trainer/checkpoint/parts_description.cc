@@ -106,6 +106,24 @@ void WriteLlavaProcessor(const ModelConfig& config, const JsonFolder& folder) {
                 {"vision_feature_select_strategy", clip ? "default" : "full"}});
 }
 
+// Transformers' processor of InternVL asks its tokenizer for these tokens by name. Frames of a
+// video are pictures to the model; <quad> is what is left for the mark that a processor replaces by
+// them.
+void NameImageTokens(const JsonFolder& folder) {
+  Json json =
+      folder.Has("tokenizer_config.json") ? folder.Read("tokenizer_config.json") : Json::object();
+  Json& named = json["extra_special_tokens"];
+  // A list, as version 5 writes it, has another key in version 4; both read it from there.
+  if (named.is_array() && !json.contains("additional_special_tokens"))
+    json["additional_special_tokens"] = named;
+  if (!named.is_object()) named = Json::object();
+  named["start_image_token"] = "<img>";
+  named["end_image_token"] = "</img>";
+  named["context_image_token"] = "<IMG_CONTEXT>";
+  named["video_token"] = "<quad>";
+  folder.Write("tokenizer_config.json", json);
+}
+
 // The settings that every published InternVL has; InternViT's own folder describes one square.
 void WriteInternVlProcessor(const ModelConfig& config, const JsonFolder& folder) {
   const int64_t side = config.vision.image_size;
@@ -123,6 +141,8 @@ void WriteInternVlProcessor(const ModelConfig& config, const JsonFolder& folder)
                                             {"rescale_factor", 1.0 / 255},
                                             {"image_mean", {0.485, 0.456, 0.406}},
                                             {"image_std", {0.229, 0.224, 0.225}}});
+  folder.Write("processor_config.json", {{"processor_class", "InternVLProcessor"},
+                                         {"image_seq_length", config.tokens_per_tile()}});
 }
 
 }  // namespace
@@ -138,6 +158,7 @@ void WritePartsDescription(const ModelSection& model, const ModelConfig& config,
   const JsonFolder folder(to);
   AddTokens(tokens, folder);
   if (encoder.internvit) {
+    NameImageTokens(folder);
     WriteInternVlProcessor(config, folder);
   } else {
     WriteLlavaProcessor(config, folder);
