@@ -183,12 +183,16 @@ void AddParameters(const std::vector<LinearSpec>& linears, const LoraConfig& lor
   spec->parameters.insert(spec->parameters.end(), bs.begin(), bs.end());
 }
 
+// Whether a module's weights are trained themselves, in place of an adapter's.
+bool IsTrainedInFull(const Patterns& train, const WeightNames& names, const std::string& module) {
+  return train.Match(module, names.InMemory(module));
+}
+
 // Makes all of a layer a frozen base but what is trained in full, and packs its linear layers.
 void MakeBase(const ModelConfig& config, const Patterns& train, const WeightNames& names,
               LayerSpec* spec) {
   const auto is_trained = [&](const TensorSpec& tensor) {
-    const std::string module = ModuleOf(tensor.name);
-    return !spec->unused && train.Match(module, names.InMemory(module));
+    return !spec->unused && IsTrainedInFull(train, names, ModuleOf(tensor.name));
   };
   for (TensorSpec& tensor : spec->parameters) {
     if (!is_trained(tensor)) tensor.role = ParameterRole::kBase;
@@ -299,7 +303,10 @@ void AddAdapters(const ModelConfig& config, int tensor_ranks, std::vector<LayerS
   const WeightNames names = WeightNamesOf(config);
   for (LayerSpec& spec : *specs) {
     MakeBase(config, train, names, &spec);
-    const std::vector<LinearSpec> linears = TargetsOf(spec, targets, names, config.lora.without);
+    std::vector<LinearSpec> linears = TargetsOf(spec, targets, names, config.lora.without);
+    std::erase_if(linears, [&](const LinearSpec& linear) {
+      return IsTrainedInFull(train, names, spec.name + "." + linear.suffix);
+    });
     if (linears.empty() && spec.trained_count() > 0) continue;
     AddTo(config, tensor_ranks, linears, &spec);
   }
@@ -334,6 +341,12 @@ void ResolveLora(const std::string& key, ModelConfig* config) {
                       text, specs.back().name));
     }
     trained.insert(found.begin(), found.end());
+  }
+  for (const std::string& name : trained) targets.erase(name);
+  if (targets.empty()) {
+    throw ConfigError(key +
+                      ".targets: all of them are in 'train', which trains them in full; leave one "
+                      "out of it, or name others");
   }
   lora.targets.clear();
   for (const std::string& name : targets) lora.targets.push_back(ExactPattern(name));

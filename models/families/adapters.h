@@ -13,9 +13,9 @@ namespace equipoise {
 // Adds config.lora's adapters to the linear layers that it names: NAME.lora_A.weight [rank, in],
 // NAME.lora_B.weight [out, rank] and, with DoRA, NAME.lora_magnitude_vector.weight [out], each
 // split as its linear layer is. All other weights become a frozen base (ParameterRole::kBase), but
-// those of the modules in lora.train; config.quantize says which of them are packed. Costs of
-// `specs` are those of one of `tensor_ranks`. Without adapters all of a model with packed weights
-// is frozen, and another model is left as it is.
+// those of the modules in lora.train, which get no adapter; config.quantize says which of them are
+// packed. Costs of `specs` are those of one of `tensor_ranks`. Without adapters all of a model with
+// packed weights is frozen, and another model is left as it is.
 void AddAdapters(const ModelConfig& config, int tensor_ranks, std::vector<LayerSpec>* specs);
 
 // Replaces the entries of config->lora.targets and train by the names of all modules that they

@@ -81,6 +81,18 @@ TEST_CASE("all but adapters is a frozen base, and modules that are trained in fu
   CHECK(trained > 0);
 }
 
+TEST_CASE("a module that is trained in full gets no adapter, as in PEFT", "[lora]") {
+  ModelConfig config = Adapted({"all-linear"});
+  config.lora.train = {"multi_modal_projector.*", "q_proj"};
+  CHECK(Modules(config).size() == 7 - 1 + 6 - 1);
+  const std::set<std::string> modules = Modules(config);
+  ResolveLora("model.adapter", &config);
+  CHECK(Modules(config) == modules);
+  ModelConfig both = Adapted({"q_proj"});
+  both.lora.train = {"q_proj"};
+  CHECK(Message(both).find("model.adapter.targets: all of them are in 'train'") == 0);
+}
+
 TEST_CASE("what an adapter cannot be put on is one line", "[lora]") {
   CHECK(Message(Adapted({"all-linear"})).empty());
   CHECK(Message(Adapted({"q_proj", "nothing"})).find("'nothing' matches no layer") !=

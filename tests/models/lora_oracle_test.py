@@ -40,6 +40,9 @@ CASES = {  # model, peft's settings, meshes
     "internvl all-linear": ("internvl", {"target_modules": "all-linear", "use_rslora": True}),
     "internvl v": ("internvl", {"target_modules": ["v_proj"],
                                 "modules_to_save": ["multi_modal_projector.linear_1"]}),
+    "internvl all but some": ("internvl", {
+        "target_modules": "all-linear",
+        "modules_to_save": ["multi_modal_projector.linear_1", "projection_layer"]}),
 }
 MESHES = {"": (1, []), "tensor 2": (2, ["parallel.tensor=2"]),
           "pipeline 2": (2, ["parallel.pipeline=2", "parallel.schedule=zb_h1"])}
