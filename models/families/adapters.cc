@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <regex>
 #include <set>
 #include <string>
@@ -264,6 +265,24 @@ std::set<std::string> ModulesThatMatch(const Patterns& pattern, const std::vecto
   return modules;
 }
 
+// Refuses to train a part of a group in full: one product has all its weights' gradients or none.
+void CheckGroups(const std::string& key, const std::set<std::string>& trained,
+                 const std::vector<LayerSpec>& specs) {
+  for (const LayerSpec& spec : specs) {
+    std::map<int, std::pair<std::string, std::string>> groups;  // a name that is trained, one not
+    for (const LinearSpec& linear : spec.linear_layers) {
+      const std::string name = spec.name + "." + linear.suffix;
+      auto& [with, without] = groups[linear.group];
+      (trained.count(name) > 0 ? with : without) = name;
+      if (with.empty() || without.empty()) continue;
+      throw ConfigError(fmt::format(
+          "{}.train: {} is trained in full and {} is not, but they are one product of their input; "
+          "name both, or neither",
+          key, with, without));
+    }
+  }
+}
+
 [[noreturn]] void FailTarget(const std::string& key, const std::string& text,
                              const Patterns& pattern, const std::vector<LayerSpec>& specs,
                              const WeightNames& names) {
@@ -342,6 +361,7 @@ void ResolveLora(const std::string& key, ModelConfig* config) {
     }
     trained.insert(found.begin(), found.end());
   }
+  CheckGroups(key, trained, specs);
   for (const std::string& name : trained) targets.erase(name);
   if (targets.empty()) {
     throw ConfigError(key +

@@ -341,7 +341,7 @@ def bad_settings(case):
     refused(case, "quantised twice", case.run("act_order", "bad", model__base="nf4"), 2,
             "model.base")
     refused(case, "a packed layer trained in full",
-            case.run("act_order", "bad", model__adapter__train="[up_proj]"), 4,
+            case.run("act_order", "bad", model__adapter__train="[down_proj]"), 4,
             "a frozen base alone")
 
 

@@ -83,13 +83,13 @@ TEST_CASE("all but adapters is a frozen base, and modules that are trained in fu
 
 TEST_CASE("a module that is trained in full gets no adapter, as in PEFT", "[lora]") {
   ModelConfig config = Adapted({"all-linear"});
-  config.lora.train = {"multi_modal_projector.*", "q_proj"};
-  CHECK(Modules(config).size() == 7 - 1 + 6 - 1);
+  config.lora.train = {"multi_modal_projector.*", "(q|k|v)_proj", "down_proj"};
+  CHECK(Modules(config).size() == 7 - 4 + 6 - 3);
   const std::set<std::string> modules = Modules(config);
   ResolveLora("model.adapter", &config);
   CHECK(Modules(config) == modules);
   ModelConfig both = Adapted({"q_proj"});
-  both.lora.train = {"q_proj"};
+  both.lora.train = {"(q|k|v)_proj"};
   CHECK(Message(both).find("model.adapter.targets: all of them are in 'train'") == 0);
 }
 
@@ -107,6 +107,12 @@ TEST_CASE("what an adapter cannot be put on is one line", "[lora]") {
   train.lora.train = {"resampler"};
   CHECK(Message(train).find("model.adapter.train: 'resampler' matches no module") !=
         std::string::npos);
+  for (const char* part : {"k_proj", "language_model.*up_proj", "language_model.*(q|k)_proj"}) {
+    INFO(part);
+    train.lora.train = {part};
+    CHECK(Message(train).find("one product of their input; name both, or neither") !=
+          std::string::npos);
+  }
 }
 
 TEST_CASE("weight gradients of a frozen base cost nothing", "[lora]") {
