@@ -25,9 +25,11 @@ struct SourceConfig {
         "range of files (a-{000..127}.tar), or InternVL's meta file of sources");
     visit("images", images,
           "folder that the records' image paths are relative to (not of shards and meta files)");
-    visit("repeat", repeat,
-          "times that the records are used in an epoch; a fraction below 1 takes the first part",
-          Between(0, 1000));
+    visit(
+        "repeat", repeat,
+        "times that the records are used in an epoch; a fraction below 1 takes the first part, of "
+        "each file; held-out records are used once",
+        Between(0, 1000));
     visit("max_tiles", max_tiles, "data.tiles.max of this source's pictures; 0 = that of all",
           Between(0, 64));
   }

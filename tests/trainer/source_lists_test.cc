@@ -46,6 +46,24 @@ TEST_CASE("a source without a file of records is the configuration's fault", "[s
   }
 }
 
+TEST_CASE("held-out records are used once each", "[settings][cpu]") {
+  const ScratchFolder scratch;
+  const std::string path = scratch.Path("a.yaml"), meta = scratch.Path("meta.json");
+  const auto read = [&](const char* section, const char* list, const std::string& source) {
+    WriteText(path, fmt::format("{}: {{{}: [{{annotations: {}}}]}}\n", section, list, source));
+    return ReadRunConfig(path, {});
+  };
+  CHECK_THROWS_WITH(read("data", "eval", "a.jsonl, repeat: 0.5"),
+                    "data.eval.0.repeat: only sources to train on are repeated; leave it out, and "
+                    "set eval.samples to use fewer");
+  CHECK_THROWS_WITH(read("eval", "answers", "a.jsonl, repeat: 2"),
+                    Catch::Contains("eval.answers.0.repeat") &&
+                        Catch::Contains("eval.answer_samples to use fewer"));
+  WriteText(meta, R"({"a": {"annotation": "a.jsonl", "repeat_time": 3}})");
+  CHECK(read("data", "eval", meta).data.eval[0].repeat == 1);
+  CHECK(read("data", "train", meta).data.train[0].repeat == 3);
+}
+
 TEST_CASE("a meta file of InternVL is the list of its data sets", "[settings][cpu]") {
   const ScratchFolder scratch;
   const std::string path = scratch.Path("meta.json");

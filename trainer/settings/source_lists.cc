@@ -128,6 +128,19 @@ void RequireFiles(const std::vector<SourceConfig>& sources, const char* key) {
   }
 }
 
+// Held-out records are used once each, whatever times a meta file of training data gives.
+void UseOnce(std::vector<SourceConfig>& sources, const char* key, const char* samples) {
+  for (size_t i = 0; i < sources.size(); ++i) {
+    if (sources[i].repeat == 1) continue;
+    throw ConfigError(
+        fmt::format("{}.{}.repeat: only sources to train on are repeated; leave it out, and set {} "
+                    "to use fewer",
+                    key, i, samples));
+  }
+  ExpandSources(sources);
+  for (SourceConfig& source : sources) source.repeat = 1;
+}
+
 }  // namespace
 
 void ExpandSources(std::vector<SourceConfig>& sources) {
@@ -157,12 +170,12 @@ void ExpandSources(std::vector<SourceConfig>& sources) {
 RunConfig ReadRunConfig(const std::string& path, const std::vector<Override>& overrides) {
   RunConfig config;
   ReadConfig(path, overrides, config);
-  for (const auto& [key, sources] :
-       {std::pair("data.train", &config.data.train), std::pair("data.eval", &config.data.eval),
-        std::pair("eval.answers", &config.eval.answers)}) {
-    RequireFiles(*sources, key);
-    ExpandSources(*sources);
-  }
+  RequireFiles(config.data.train, "data.train");
+  RequireFiles(config.data.eval, "data.eval");
+  RequireFiles(config.eval.answers, "eval.answers");
+  ExpandSources(config.data.train);
+  UseOnce(config.data.eval, "data.eval", "eval.samples");
+  UseOnce(config.eval.answers, "eval.answers", "eval.answer_samples");
   return config;
 }
 
