@@ -265,6 +265,26 @@ std::set<std::string> ModulesThatMatch(const Patterns& pattern, const std::vecto
   return modules;
 }
 
+// Modules with a weight that match, or that lie in a module that does, as in PEFT's
+// modules_to_save.
+std::set<std::string> ModulesWithin(const Patterns& pattern, const std::vector<LayerSpec>& specs,
+                                    const WeightNames& names) {
+  std::set<std::string> modules;
+  for (const LayerSpec& spec : specs) {
+    for (const TensorSpec& tensor : spec.parameters) {
+      const std::string module = ModuleOf(tensor.name);
+      for (size_t end = module.size(); end != module.npos && end > 0;
+           end = module.rfind('.', end - 1)) {
+        const std::string outer = module.substr(0, end);
+        if (!pattern.Match(outer, names.InMemory(outer))) continue;
+        modules.insert(module);
+        break;
+      }
+    }
+  }
+  return modules;
+}
+
 // Refuses to train a part of a group in full: one product has all its weights' gradients or none.
 void CheckGroups(const std::string& key, const std::set<std::string>& trained,
                  const std::vector<LayerSpec>& specs) {
@@ -353,11 +373,11 @@ void ResolveLora(const std::string& key, ModelConfig* config) {
   }
   for (const std::string& text : lora.train) {
     const std::set<std::string> found =
-        ModulesThatMatch(Patterns({text}, key + ".train"), specs, names);
+        ModulesWithin(Patterns({text}, key + ".train"), specs, names);
     if (found.empty()) {
       throw ConfigError(
           fmt::format("{}.train: '{}' matches no module of this model; names are such as {}", key,
-                      text, specs.back().name));
+                      text, ModuleOf(specs.back().parameters.back().name)));
     }
     trained.insert(found.begin(), found.end());
   }

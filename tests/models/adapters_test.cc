@@ -1,5 +1,6 @@
 #include "models/families/adapters.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <set>
 #include <string>
@@ -88,6 +89,14 @@ TEST_CASE("a module that is trained in full gets no adapter, as in PEFT", "[lora
   const std::set<std::string> modules = Modules(config);
   ResolveLora("model.adapter", &config);
   CHECK(Modules(config) == modules);
+  ModelConfig whole = Adapted({"all-linear"});
+  whole.lora.train = {"multi_modal_projector", "layers\\.0\\.mlp"};
+  ResolveLora("model.adapter", &whole);
+  const std::vector<std::string>& trained = whole.lora.train;
+  CHECK(std::count_if(trained.begin(), trained.end(), [](const std::string& name) {
+          return name.find("multi_modal_projector") == 0;
+        }) == 3);
+  CHECK(trained.size() == 3 + 3);
   ModelConfig both = Adapted({"q_proj"});
   both.lora.train = {"(q|k|v)_proj"};
   CHECK(Message(both).find("model.adapter.targets: all of them are in 'train'") == 0);
@@ -107,6 +116,10 @@ TEST_CASE("what an adapter cannot be put on is one line", "[lora]") {
   train.lora.train = {"resampler"};
   CHECK(Message(train).find("model.adapter.train: 'resampler' matches no module") !=
         std::string::npos);
+  train.text.tie_word_embeddings = true;
+  train.lora.train = {"lm_head"};
+  CHECK(Message(train).find("'lm_head' matches no module") != std::string::npos);
+  CHECK(Message(train).find("such as language_model.lm_head") == std::string::npos);
   for (const char* part : {"k_proj", "language_model.*up_proj", "language_model.*(q|k)_proj"}) {
     INFO(part);
     train.lora.train = {part};
