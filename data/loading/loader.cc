@@ -195,9 +195,11 @@ std::string ShapeChange(const SampleCost& cost, const ScannedSample& sample,
   const PictureLoad pictures = sample.all_pictures();
   if (tokens == cost.tokens && pictures == cost.pictures() && sample.trained == cost.trained)
     return "";
-  return fmt::format("changed since the cost index was made: {} tokens, {} {}, planned {}, {}",
-                     tokens, images.TilesOf(pictures.patches), images.tile_word(), cost.tokens,
-                     images.TilesOf(cost.patches));
+  return fmt::format(
+      "changed since the cost index was made: {} tokens, {} {}, planned {}, {}; "
+      "`equipoise data CONFIG index` measures anew",
+      tokens, images.TilesOf(pictures.patches), images.tile_word(), cost.tokens,
+      images.TilesOf(cost.patches));
 }
 
 }  // namespace

@@ -346,6 +346,7 @@ TEST_CASE("a sample that fails when it is loaded keeps its shape and teaches not
   const auto resized =
       LoadDamaged([](DataFixture& data) { data.folder.Write("images/wide.png", TinyPng(14, 14)); });
   CHECK(resized.bad[0].reason.find("changed since") != std::string::npos);
+  CHECK(resized.bad[0].reason.ends_with("`equipoise data CONFIG index` measures anew"));
   const auto outside = LoadDamaged([](DataFixture& data) {
     std::filesystem::rename(data.folder / "images/wide.png", data.folder / "wide.png");
     std::filesystem::create_symlink("../wide.png", data.folder / "images/wide.png");
