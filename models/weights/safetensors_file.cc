@@ -155,6 +155,8 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path) {
   if (opened.bytes < 8) Refuse(path, "too short for a safetensors file");
   unsigned char prefix[8];
   ReadAt(file_, path, 0, 8, prefix);
+  if (std::memcmp(prefix, "version ", sizeof(prefix)) == 0)
+    Refuse(path, "is Git LFS's pointer to the file; run `git lfs pull` in its folder");
   uint64_t length = 0;
   for (int i = 7; i >= 0; --i) length = length << 8 | prefix[i];
   if (length > static_cast<uint64_t>(kMaxHeaderBytes)) {

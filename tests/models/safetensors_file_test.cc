@@ -72,6 +72,7 @@ std::vector<Attack> Attacks() {
       {"header above the limit", Prefix(10'000'001) + "{}", "above the limit"},
       {"length that overflows with 8", Prefix(~uint64_t{0} - 3) + "{}", "above the limit"},
       {"header longer than the file", Prefix(50) + "{}", "cut off"},
+      {"a pointer", "version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "git lfs pull"},
       {"empty header", Prefix(0), "does not begin"},
       {"leading white space", FileOf(" {}", ""), "does not begin"},
       {"an array", FileOf("[]", ""), "does not begin"},
