@@ -29,11 +29,16 @@ std::optional<SampleName> SplitName(std::string_view name) {
 
 std::string_view BaseName(std::string_view name) { return name.substr(name.rfind('/') + 1); }
 
+std::string Lower(std::string_view text) {
+  std::string lower(text);
+  for (char& c : lower) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return lower;
+}
+
 // Whether the last part of `left.jpg` is one of these, in either case.
 template <size_t kCount>
 bool EndsWith(std::string_view extension, const std::array<std::string_view, kCount>& kinds) {
-  std::string last(extension.substr(extension.rfind('.') + 1));
-  for (char& c : last) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  const std::string last = Lower(extension.substr(extension.rfind('.') + 1));
   return std::find(kinds.begin(), kinds.end(), last) != kinds.end();
 }
 
@@ -75,8 +80,9 @@ ShardSample ReadSample(std::string_view bytes) {
     if (!name) continue;
     sample.key = name->key;
     const std::string_view content = bytes.substr(member.offset, member.bytes);
-    if (name->extension == "json") SetOnce(sample.json, content, member.name);
-    if (name->extension == "txt") SetOnce(sample.text, content, member.name);
+    const std::string extension = Lower(name->extension);
+    if (extension == "json") SetOnce(sample.json, content, member.name);
+    if (extension == "txt") SetOnce(sample.text, content, member.name);
     if (IsPicture(name->extension)) sample.pictures.push_back({member.name, content});
     if (IsVideo(name->extension)) sample.videos.push_back({member.name, content});
   }

@@ -218,6 +218,23 @@ TEST_CASE("videos of a shard are its members", "[data][cpu]") {
   CHECK(records[4].reason.find("none.mp4: no such member in the shard's sample") == 0);
 }
 
+TEST_CASE("members are told by their extensions in either case", "[data][cpu]") {
+  const TemporaryFolder folder;
+  WriteTar(folder / "u.tar", "GNU",
+           "[('0.JPG', 'picture'), ('0.TXT', 'A'), ('1.jpg', 'picture'), ('1.JSON', " +
+               std::string(kJson) + " % '1')]");
+  const AnnotationFile file(folder / "u.tar");
+  const auto reader = file.Read(0, file.file().bytes, 1 << 20);
+  for (const char* picture : {"0.JPG", "1.jpg"}) {
+    Line line;
+    REQUIRE(reader->Next(line));
+    const ParsedRecord record = ParseShardRecord(line.text);
+    INFO(record.reason);
+    REQUIRE(record.record.images == std::vector<std::string>{picture});
+    CHECK(record.record.turns[1].text == "A");
+  }
+}
+
 TEST_CASE("a damaged shard is refused wherever it is cut", "[data][cpu]") {
   const TemporaryFolder folder;
   const std::string path = folder / "a.tar";
