@@ -97,6 +97,12 @@ def resumed(results, folder, config, one):
     done = tiny_case.run(config, run__dir=f"{folder}/killed", **{**LORA, "model__hf": moved})
     results.check("another base is refused", done.returncode == 2 and "base" in done.stderr,
                   done.stderr[-200:])
+    for command in (("export", "--merge", "--out", f"{folder}/wrong"),
+                    ("generate", "--prompt", "What is 3 plus 2?")):
+        done = tiny_case.program(command[0], f"{folder}/killed", *command[1:], "--set",
+                                 f"model.hf={moved}")
+        results.check(f"and by {command[0]}", done.returncode == 2 and
+                      "over another base" in done.stderr, done.stderr[-200:])
 
 
 def folders(results, folder, config):

@@ -1,7 +1,11 @@
 #include "trainer/checkpoint/loaded_model.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
+#include "configs/base/error.h"
+#include "configs/base/json.h"
 #include "models/families/modules.h"
 #include "models/stages/model.h"
 #include "trainer/checkpoint/base_weights.h"
@@ -36,8 +40,22 @@ void LoadFirstWeights(LoadedModel& model, const RunConfig& run) {
   model.parameters->UpdateCompute();
 }
 
+void CheckBase(const RunConfig& run, const std::string& checkpoint_dir) {
+  const Json sections = ReadCheckpointIndex(checkpoint_dir, /*verify=*/false).sections;
+  if (!sections.contains("model") || !sections["model"].contains("base_weights")) return;
+  const std::string now = BaseIdentity(run.model, static_cast<uint64_t>(run.train.seed));
+  if (sections["model"]["base_weights"] == now) return;
+  throw ConfigError(
+      fmt::format("{}: its adapters were trained over another base than {}, or its weights changed "
+                  "since; give the folder that they were trained over as --set model.hf=FOLDER",
+                  checkpoint_dir, run.model.hf));
+}
+
 void LoadRun(LoadedModel& model, const RunConfig& run, const std::string& checkpoint_dir) {
-  if (model.config.lora.on()) LoadFirstWeights(model, run);
+  if (model.config.lora.on()) {
+    CheckBase(run, checkpoint_dir);
+    LoadFirstWeights(model, run);
+  }
   LoadCheckpointWeights(*model.parameters, checkpoint_dir);
 }
 

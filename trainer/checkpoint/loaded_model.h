@@ -35,8 +35,11 @@ LoadedModel BuildModel(const ModelConfig& config, const LoadOptions& options);
 
 // Sets the weights of a run's first step: those of model.hf, and its adapters.
 void LoadFirstWeights(LoadedModel& model, const RunConfig& run);
+// Throws ConfigError where the base that a run's settings name is not the one that a checkpoint's
+// adapters were trained over, DataError where it cannot be read.
+void CheckBase(const RunConfig& run, const std::string& checkpoint_dir);
 // Sets the weights from a checkpoint of a run: all of them, or those over the base of its adapters.
-// Throws DataError, and ConfigError where the base is not given.
+// Throws DataError, and ConfigError where the base is not given, or as CheckBase().
 void LoadRun(LoadedModel& model, const RunConfig& run, const std::string& checkpoint_dir);
 // Sets weights, parts of them on tensor-parallel ranks, from a checkpoint folder (step-*): all but
 // the base of adapters. Throws DataError.

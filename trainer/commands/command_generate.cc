@@ -263,6 +263,7 @@ class Answerer {
       section.hf = source.folder;
       section.init = "pretrained";
     }
+    if (!source.checkpoint.empty() && config_.lora.on()) CheckBase(config, source.checkpoint);
     if (source.checkpoint.empty() || config_.lora.on()) {
       parameters.SetWeights([&](const std::vector<Parameter*>& some) {
         SetFirstWeights(some, config_, section, static_cast<uint64_t>(config.train.seed));
