@@ -401,6 +401,7 @@ def test_check_finds_every_defect(folder):
     }
     for line, (text, _) in bad.items():
         good[line - 1] = text
+    good[9] = record("long", "Q", "y" * 500)
     folder.write(good)
     done = folder.run("check", "--json")
     found = [json.loads(line) for line in done.stdout.splitlines()]
@@ -411,6 +412,10 @@ def test_check_finds_every_defect(folder):
         f["reason"] for f in found
     ), found
     assert "6 of 300 records cannot be used" in done.stderr, done.stderr
+    full = json.loads(folder.run("show", "9", "--json").stdout)["full_tokens"]
+    assert f"1 of 300 records are cut at data.max_tokens 128, the longest from {full}" in (
+        done.stderr
+    ), done.stderr
     text = folder.run("check", "--set", "data.max_bad_share=0.01", code=4).stdout
     assert "train.jsonl:4: image_missing: gone.jpg: " in text and "6 of 300 records" in text, text
 

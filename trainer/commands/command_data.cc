@@ -89,7 +89,7 @@ int Show(const Arguments& arguments) {
 
 int Check(const Arguments& arguments) {
   const DataSession session(arguments, /*rebuild=*/false);
-  const auto counts =
+  const CheckedRecords checked =
       CheckRecords(session.data, session.config.data.LoaderThreads(1), [&](const Json& defect) {
         if (arguments.json) {
           std::cout << DumpLine(defect);
@@ -99,12 +99,18 @@ int Check(const Arguments& arguments) {
                   << defect["defect"].get<std::string>() << ": "
                   << defect["reason"].get<std::string>() << "\n";
       });
+  const std::vector<int64_t>& counts = checked.by_defect;
   const int64_t records = session.data.index.size(), bad = records - counts[0];
   std::ostream& summary = arguments.json ? std::cerr : std::cout;
   summary << bad << " of " << records << " records cannot be used\n";
   for (size_t i = 1; i < counts.size(); ++i) {
     if (counts[i] > 0)
       summary << "  " << DefectName(static_cast<Defect>(i)) << " " << counts[i] << "\n";
+  }
+  if (checked.cut > 0) {
+    summary << checked.cut << " of " << records << " records are cut at data.max_tokens "
+            << session.config.data.max_tokens << ", the longest from " << checked.longest
+            << " tokens\n";
   }
   const double share = static_cast<double>(bad) / static_cast<double>(records);
   const bool too_many = share > session.config.data.max_bad_share;

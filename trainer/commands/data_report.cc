@@ -409,26 +409,36 @@ void PrintSample(const Json& sample, bool colours, std::ostream& out) {
   }
 }
 
-std::vector<int64_t> CheckRecords(const OpenedData& data, int64_t threads,
-                                  const std::function<void(const Json& defect)>& found) {
+CheckedRecords CheckRecords(const OpenedData& data, int64_t threads,
+                            const std::function<void(const Json& defect)>& found) {
   constexpr int64_t kBlock = 256;  // records checked in parallel before results are given in order
-  std::vector<int64_t> counts(static_cast<size_t>(Defect::kEnd), 0);
+  CheckedRecords checked;
+  checked.by_defect.resize(static_cast<size_t>(Defect::kEnd));
   for (int64_t begin = 0; begin < data.index.size(); begin += kBlock) {
     const int64_t size = std::min(kBlock, data.index.size() - begin);
     std::vector<Json> lines(static_cast<size_t>(size));
     std::vector<Defect> defects(static_cast<size_t>(size), Defect::kNone);
+    std::vector<int64_t> cut(static_cast<size_t>(size), 0);  // tokens before the cut
     ParallelFor(size, threads, [&](int64_t i) {
-      const ScannedSample checked = data.dataset.Check(begin + i);
-      defects[static_cast<size_t>(i)] = checked.defect;
-      if (checked.defect != Defect::kNone)
-        lines[static_cast<size_t>(i)] = DefectLine(data, begin + i, checked);
+      const ScannedSample sample = data.dataset.Check(begin + i);
+      const auto at = static_cast<size_t>(i);
+      defects[at] = sample.defect;
+      if (sample.defect != Defect::kNone) {
+        lines[at] = DefectLine(data, begin + i, sample);
+      } else if (sample.full_tokens > std::ssize(sample.encoded.ids)) {
+        cut[at] = sample.full_tokens;
+      }
     });
-    for (const Defect defect : defects) ++counts[static_cast<size_t>(defect)];
+    for (const Defect defect : defects) ++checked.by_defect[static_cast<size_t>(defect)];
+    for (const int64_t tokens : cut) {
+      if (tokens > 0) ++checked.cut;
+      checked.longest = std::max(checked.longest, tokens);
+    }
     for (const Json& line : lines) {
       if (!line.is_null()) found(line);
     }
   }
-  return counts;
+  return checked;
 }
 
 }  // namespace equipoise

@@ -34,9 +34,16 @@ void PrintSample(const Json& sample, bool colours, std::ostream& out);
 // written.
 void WriteSample(const OpenedData& data, int64_t sample, const std::string& path);
 
+// Numbers of checked records.
+struct CheckedRecords {
+  std::vector<int64_t> by_defect;
+  int64_t cut = 0;      // usable ones that lose what is behind data.max_tokens
+  int64_t longest = 0;  // tokens of the longest of these, before the cut
+};
+
 // Checks every record, including the decoding of pictures, with `threads` threads. Calls `found`
-// for each defect, in the order of records. Returns the number of records by defect.
-std::vector<int64_t> CheckRecords(const OpenedData& data, int64_t threads,
-                                  const std::function<void(const Json& defect)>& found);
+// for each defect, in the order of records.
+CheckedRecords CheckRecords(const OpenedData& data, int64_t threads,
+                            const std::function<void(const Json& defect)>& found);
 
 }  // namespace equipoise
