@@ -18,6 +18,7 @@ namespace equipoise {
 namespace {
 
 constexpr uint64_t kBlock = 512;
+constexpr uint64_t kRecord = 20 * kBlock;  // archives are filled up with zeros to these
 // Longest header of a long name: names are 4096 bytes at most, pax has some other keys.
 constexpr uint64_t kMostExtended = 64 << 10;
 constexpr uint64_t kMostBytes = uint64_t{1} << 60;
@@ -113,7 +114,11 @@ bool TarReader::Next(TarMember& member) {
   while (at_ < bytes_) {
     const std::string header = read_(at_, kBlock);
     if (header.size() < kBlock) Fail("the archive ends within a header; it is cut");
-    if (header.find_first_not_of('\0') == std::string::npos) return false;  // the end's mark
+    if (header.find_first_not_of('\0') == std::string::npos) {  // the end's mark
+      if (read_(at_, kRecord).find_first_not_of('\0') != std::string::npos)
+        Fail("the archive ends here, and another follows; unpack both, and write them as one");
+      return false;
+    }
     if (!HasItsSum(header)) Fail("no header of a tar archive; it is damaged, or no tar archive");
     const auto size = NumberOf(std::string_view(header).substr(124, 12));
     if (!size) Fail("a member's size is no number; write the archive again");

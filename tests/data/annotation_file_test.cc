@@ -250,6 +250,8 @@ TEST_CASE("a damaged shard is refused wherever it is cut", "[data][cpu]") {
     INFO(cut);
     CHECK(scan(whole.substr(0, cut)).find("cut") != std::string::npos);
   }
+  CHECK(scan(whole + whole).find("another follows") != std::string::npos);
+  CHECK(scan(whole + std::string(20 * 512, '\0')).empty());
   std::string flipped = whole;
   flipped[100] = 'x';
   CHECK(scan(flipped).find("no header of a tar archive") != std::string::npos);
