@@ -55,6 +55,14 @@ std::string ErrorOf(const std::vector<std::string>& set, ExitCode code) {
   return "";
 }
 
+// The text of a plan beside which no other was tried.
+std::string ExplanationOfOne(PlanReport report) {
+  report.search.rejected.clear();
+  std::ostringstream text;
+  PrintPlan(report, /*explain=*/true, text);
+  return text.str();
+}
+
 TEST_CASE("the shipped configuration is planned for 64 devices", "[plan_run][cpu]") {
   PlanReport report = PlanRun(Config({}, /*few_samples=*/false), {});
   report.config = "configs/internvl2_26b_sft.yaml";
@@ -98,6 +106,9 @@ TEST_CASE("the shipped configuration is planned for 64 devices", "[plan_run][cpu
   PrintPlan(report, /*explain=*/true, text);
   CHECK(text.str().find("histogram internvl12m") != std::string::npos);
   CHECK(text.str().find("not taken") != std::string::npos);
+  CHECK(text.str().find("no other plan was tried") == std::string::npos);
+  CHECK(ExplanationOfOne(report).find("not taken\n  none: no other plan was tried") !=
+        std::string::npos);
   CHECK(text.str().find("\nepoch    ") != std::string::npos);
   CHECK(text.str().find("predicted for this program") != std::string::npos);
 

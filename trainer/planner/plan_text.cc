@@ -291,6 +291,8 @@ void PrintTrials(const PlanReport& report, std::ostream& out) {
 
 void PrintRejected(const PlanReport& report, std::ostream& out) {
   out << "\nnot taken\n";
+  if (report.search.rejected.empty())
+    out << "  none: no other plan was tried beside those above (docs/planner.md, Choices)\n";
   for (const RejectedPlan& each : report.search.rejected) {
     out << "  " << DescribeMesh(each.plan) << ": " << each.reason << "\n";
   }
