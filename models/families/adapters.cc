@@ -346,7 +346,7 @@ void AddAdapters(const ModelConfig& config, int tensor_ranks, std::vector<LayerS
     std::erase_if(linears, [&](const LinearSpec& linear) {
       return IsTrainedInFull(train, names, spec.name + "." + linear.suffix);
     });
-    if (linears.empty() && spec.trained_count() > 0) continue;
+    if (linears.empty() && IsTrained(spec, {})) continue;
     AddTo(config, tensor_ranks, linears, &spec);
   }
 }

@@ -146,7 +146,8 @@ bool IsAmong(const LayerSpec& spec, const std::vector<std::string>& components) 
 }
 
 bool IsTrained(const LayerSpec& spec, const std::vector<std::string>& frozen) {
-  return !spec.unused && !IsAmong(spec, frozen) && spec.trained_count() > 0;
+  const bool tied = !spec.tied.name.empty() && spec.tied.role != ParameterRole::kBase;
+  return !spec.unused && !IsAmong(spec, frozen) && (tied || spec.trained_count() > 0);
 }
 
 }  // namespace equipoise

@@ -82,6 +82,18 @@ TEST_CASE("all but adapters is a frozen base, and modules that are trained in fu
   CHECK(trained > 0);
 }
 
+TEST_CASE("a head is trained with the embedding that it is tied to", "[lora]") {
+  for (const bool trained : {false, true}) {
+    ModelConfig config = Adapted({"q_proj"});
+    config.text.tie_word_embeddings = true;
+    if (trained) config.lora.train = {"embed_tokens"};
+    const LayerSpec head = LayerSpecs(config).back();
+    REQUIRE_FALSE(head.tied.name.empty());
+    CHECK(IsTrained(head, {}) == trained);  // a stage of it alone has weight gradients
+    CHECK_FALSE(IsTrained(head, {"llm"}));
+  }
+}
+
 TEST_CASE("a module that is trained in full gets no adapter, as in PEFT", "[lora]") {
   ModelConfig config = Adapted({"all-linear"});
   config.lora.train = {"multi_modal_projector.*", "(q|k|v)_proj", "down_proj"};
