@@ -1,12 +1,17 @@
 #include "parallel/zero/sum_of_squares.h"
 
-namespace equipoise {
+// The square of a float is exact in fp64, so that a fused multiply-add gives the same bits as a
+// multiplication and an addition.
+#define EQUIPOISE_CLONES __attribute__((target_clones("default", "avx2", "arch=skylake-avx512")))
 
-// Sums in 16 lanes, whatever the width of the vector unit. The square of a float is exact in fp64,
-// so that a fused multiply-add gives the same bits as a multiplication and an addition.
-__attribute__((target_clones("default", "avx2", "arch=skylake-avx512"))) double SumOfSquares(
-    const float* values, int64_t count) {
-  constexpr int64_t kLanes = 16;
+namespace equipoise {
+namespace {
+
+constexpr int64_t kLanes = 16;  // of sums, whatever the width of the vector unit
+
+}  // namespace
+
+EQUIPOISE_CLONES double SumOfSquares(const float* values, int64_t count) {
   double lanes[kLanes] = {};
   int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
@@ -20,6 +25,28 @@ __attribute__((target_clones("default", "avx2", "arch=skylake-avx512"))) double 
   for (const double lane : lanes) sum += lane;
   for (; i < count; ++i) sum += static_cast<double>(values[i]) * values[i];
   return sum;
+}
+
+EQUIPOISE_CLONES void SumsOfSquares(const float* values, int64_t block, double sums[kSums]) {
+  double lanes[kSums][kLanes];
+  for (int64_t b = 0; b < kSums; ++b) {
+    const float* const from = values + b * block;
+    double own[kLanes] = {};
+    for (int64_t i = 0; i < block; i += kLanes) {
+#pragma omp simd
+      for (int64_t k = 0; k < kLanes; ++k) {
+        const double value = from[i + k];
+        own[k] += value * value;
+      }
+    }
+    for (int64_t k = 0; k < kLanes; ++k) lanes[b][k] = own[k];
+  }
+  // The blocks' chains of additions run beside each other.
+  double all[kSums] = {};
+  for (int64_t k = 0; k < kLanes; ++k) {
+    for (int64_t b = 0; b < kSums; ++b) all[b] += lanes[b][k];
+  }
+  for (int64_t b = 0; b < kSums; ++b) sums[b] = all[b];
 }
 
 }  // namespace equipoise
