@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "configs/base/error.h"
+#include "models/ops/run_copy.h"
 
 namespace equipoise::ops {
 namespace {
@@ -135,10 +136,9 @@ at::Tensor MatrixProduct(const at::Tensor& a, const at::Tensor& b) {
 }
 
 at::Tensor MatrixProductPlus(const at::Tensor& bias, const at::Tensor& a, const at::Tensor& b) {
-  if (!ProductsAreOneDnns() || !a.is_cpu() || a.scalar_type() != at::kFloat)
-    return at::addmm(bias, a, b);
+  if (!a.is_cpu()) return at::addmm(bias, a, b);
   at::Tensor sum = at::empty({a.size(0), b.size(1)}, a.options());
-  sum.copy_(bias.expand_as(sum));
+  CopyRuns(bias.expand_as(sum), sum);
   AddMatrixProduct(sum, a, b);
   return sum;
 }

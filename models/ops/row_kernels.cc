@@ -1,6 +1,7 @@
 #include "models/ops/row_kernels.h"
 
 #include <cmath>
+#include <limits>
 
 #include "models/ops/exponential.h"
 
@@ -332,20 +333,26 @@ EQUIPOISE_CLONES void GeluElements(int64_t count, const Bf16* x, Bf16* y) { Take
 EQUIPOISE_CLONES void GeluGradientElements(int64_t count, const Bf16* g, const Bf16* x, Bf16* gx) {
   TakeGeluGradient(count, g, x, gx);
 }
-EQUIPOISE_CLONES void SoftmaxRows(const Rows& rows, Bf16* x, float scale, float* exponentials) {
+EQUIPOISE_CLONES void SoftmaxRows(const Rows& rows, Bf16* x, float scale, float* memory) {
+  // In whole vectors, as exponentials of single elements take as long as those of 16: what fills
+  // the last one weighs nothing.
+  const int64_t padded = SoftmaxMemory(rows.size);
   for (int64_t row = rows.begin; row < rows.end; ++row) {
     Bf16* to = x + row * rows.stride;
-    float most = Load(to[0]), sum = 0;
+#pragma omp simd
+    for (int64_t j = 0; j < rows.size; ++j) memory[j] = Load(to[j]);
+    for (int64_t j = rows.size; j < padded; ++j) memory[j] = -std::numeric_limits<float>::max();
+    float most = memory[0], sum = 0;
 #pragma omp simd reduction(max : most)
-    for (int64_t j = 0; j < rows.size; ++j) most = Load(to[j]) > most ? Load(to[j]) : most;
+    for (int64_t j = 0; j < padded; ++j) most = memory[j] > most ? memory[j] : most;
 #pragma omp simd reduction(+ : sum)
-    for (int64_t j = 0; j < rows.size; ++j) {
-      exponentials[j] = ExpOfNegative(scale * (Load(to[j]) - most));
-      sum += exponentials[j];
+    for (int64_t j = 0; j < padded; ++j) {
+      memory[j] = ExpOfNegative(scale * (memory[j] - most));
+      sum += memory[j];
     }
     const float share = 1.0F / sum;
 #pragma omp simd
-    for (int64_t j = 0; j < rows.size; ++j) Store(share * exponentials[j], to[j]);
+    for (int64_t j = 0; j < rows.size; ++j) Store(share * memory[j], to[j]);
   }
 }
 EQUIPOISE_CLONES void SoftmaxGradientRows(const Rows& rows, const Bf16* p, float scale, Bf16* g) {

@@ -87,9 +87,10 @@ void GeluElements(int64_t count, const Fp16* x, Fp16* y);
 void GeluGradientElements(int64_t count, const Bf16* g, const Bf16* x, Bf16* gx);
 void GeluGradientElements(int64_t count, const Fp16* g, const Fp16* x, Fp16* gx);
 
-// Softmax of scale * x, in place, in fp32 and rounded once; `exponentials`: memory for a row. And,
-// in place of the gradient g of its result p, that of x: scale * p * (g - sum of g p).
-void SoftmaxRows(const Rows& rows, Bf16* x, float scale, float* exponentials);
+// Softmax of scale * x, in place, in fp32 and rounded once; memory: SoftmaxMemory(size) floats.
+// And, in place of the gradient g of its result p, that of x: scale * p * (g - sum of g p).
+constexpr int64_t SoftmaxMemory(int64_t size) { return (size + 15) / 16 * 16; }
+void SoftmaxRows(const Rows& rows, Bf16* x, float scale, float* memory);
 void SoftmaxGradientRows(const Rows& rows, const Bf16* p, float scale, Bf16* g);
 
 // Layer scale of 16-bit rows, in fp32 and rounded once: y = x * scale, + base where it is given.

@@ -64,8 +64,8 @@ at::Tensor TilesByProducts::Probabilities(const at::Tensor& q, const at::Tensor&
   if (dtype_ != at::kBFloat16)
     return at::_softmax(scores.mul_(scale_), -1, /*half_to_float=*/false);
   ForScores(scores, [&](const Rows& rows) {
-    std::vector<float> exponentials(static_cast<size_t>(rows_));
-    SoftmaxRows(rows, MutableData<Bf16>(scores), static_cast<float>(scale_), exponentials.data());
+    std::vector<float> memory(static_cast<size_t>(SoftmaxMemory(rows_)));
+    SoftmaxRows(rows, MutableData<Bf16>(scores), static_cast<float>(scale_), memory.data());
   });
   return scores;
 }
