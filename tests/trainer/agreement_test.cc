@@ -1,8 +1,11 @@
 #include "trainer/common/agreement.h"
 
 #include <catch2/catch.hpp>
+#include <chrono>
+#include <set>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "configs/base/error.h"
@@ -30,6 +33,49 @@ TEST_CASE("an error on some ranks is one error on all", "[agreement][cpu]") {
   for (const std::string& text : texts) {
     CHECK(text == "disk of rank " + std::to_string(first_bad) + " is full");
   }
+}
+
+TEST_CASE("items are shared out, and the first that fails is the error of all ranks",
+          "[agreement][cpu]") {
+  const int ranks = GENERATE(1, 2, 5);
+  const std::set<int64_t> bad = GENERATE(std::set<int64_t>{}, std::set<int64_t>{0},
+                                         std::set<int64_t>{6}, std::set<int64_t>{3, 4, 5});
+  const int64_t count = GENERATE(0, 1, 7);
+  std::vector<std::string> texts(static_cast<size_t>(ranks));
+  std::vector<int> doers(static_cast<size_t>(count), -1);
+  RunRanks(ranks, [&](Communicator& world) {
+    const auto error = AgreeOnItems(world, count, [&](int64_t item, const auto& alive) {
+      doers[static_cast<size_t>(item)] = world.rank();
+      alive();
+      if (bad.contains(item)) throw std::runtime_error("item " + std::to_string(item));
+    });
+    texts[static_cast<size_t>(world.rank())] = error.value_or("none");
+    AgreeOrThrowDataError(world, [] {});  // the group goes on in step
+  });
+  const bool any = !bad.empty() && *bad.begin() < count;
+  const std::string expected = any ? "item " + std::to_string(*bad.begin()) : "none";
+  CHECK(texts == std::vector<std::string>(static_cast<size_t>(ranks), expected));
+  for (int64_t item = 0; item < count && !any; ++item)
+    CHECK(doers[static_cast<size_t>(item)] == item % ranks);
+}
+
+TEST_CASE("no rank waits in vain for one with more items", "[agreement][cpu]") {
+  std::vector<int> done(2);
+  CommOptions options;
+  options.timeout = std::chrono::milliseconds(800);
+  RunRanks(
+      2,
+      [&](Communicator& world) {
+        AgreeOnItems(world, 1, [&](int64_t, const auto& alive) {
+          for (int part = 0; part < 16; ++part) {  // of a slow disk
+            std::this_thread::sleep_for(std::chrono::milliseconds(100));
+            alive();
+          }
+        });
+        done[static_cast<size_t>(world.rank())] = 1;
+      },
+      options);
+  CHECK(done == std::vector<int>{1, 1});
 }
 
 TEST_CASE("a text travels from its rank to all", "[agreement][cpu]") {

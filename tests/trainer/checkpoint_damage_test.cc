@@ -4,10 +4,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <mutex>
+#include <set>
+#include <thread>
 #include <vector>
 
 #include "configs/base/error.h"
@@ -248,6 +253,74 @@ TEST_CASE("no changed bit or byte of an index is believed", "[checkpoint][cpu]")
   attempt(good + good);
   CHECK(believed.empty());
   CHECK(tried > 20 * static_cast<int64_t>(good.size()));
+}
+
+std::string FileOf(int rank) { return "/rank-0000" + std::to_string(rank) + ".safetensors"; }
+
+// What FindCheckpoint() throws, or returns, on each of two ranks.
+std::vector<std::string> Found(const std::string& path, const FileScan& scan) {
+  std::vector<std::string> texts(2);
+  CommOptions options;
+  options.timeout = std::chrono::milliseconds(800);
+  const auto find = [&](Communicator& world) {
+    std::string& text = texts[static_cast<size_t>(world.rank())];
+    try {
+      text = FindCheckpoint(path, world, {}, scan);
+    } catch (const DataError& error) {
+      text = error.what();
+    }
+  };
+  RunRanks(2, find, options);
+  return texts;
+}
+
+TEST_CASE("ranks share out a checkpoint that takes longer to scan than they wait for each other",
+          "[checkpoint][cpu]") {
+  const ScratchFolder scratch;
+  RunRanks(5, [&](Communicator& world) {
+    SaveCheckpoint(scratch.path(), SampleContent(10, world.rank()), 1, world);
+  });
+  std::mutex mutex;
+  std::map<std::thread::id, int> files;
+  const FileScan slow = [&](const std::string& path, const std::function<void()>& alive) {
+    for (int part = 0; part < 9; ++part) {  // of a slow disk
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      alive();
+    }
+    const std::lock_guard lock(mutex);
+    ++files[std::this_thread::get_id()];
+    return ScanTensors(path, alive);
+  };
+  const std::string folder = scratch.Path("checkpoints/step-00000010");
+  CHECK(Found(scratch.path(), slow) == std::vector<std::string>(2, folder));
+  REQUIRE(files.size() == 2);
+  CHECK(std::abs(files.begin()->second - files.rbegin()->second) == 1);
+}
+
+TEST_CASE("damage to any rank's file is found by the rank that scans it", "[checkpoint][cpu]") {
+  const int damaged = GENERATE(range(0, 5));
+  const ScratchFolder scratch;
+  for (const int64_t step : {10, 20}) {
+    RunRanks(5, [&](Communicator& world) {
+      SaveCheckpoint(scratch.path(), SampleContent(step, world.rank()), 2, world);
+    });
+  }
+  const std::string folder = scratch.Path("checkpoints/step-00000020");
+  for (const int rank : std::set<int>{damaged, 4}) {  // of two, the first is named
+    std::string text = ReadText(folder + FileOf(rank));
+    text.back() = static_cast<char>(text.back() ^ 1);
+    WriteText(folder + FileOf(rank), text);
+  }
+  std::string alone;
+  try {
+    FindCheckpoint(folder);
+  } catch (const DataError& error) {
+    alone = error.what();
+  }
+  CHECK(alone.starts_with(folder + FileOf(damaged) + ": checksum "));
+  CHECK(Found(folder, ScanTensors) == std::vector<std::string>(2, alone));
+  CHECK(Found(scratch.path(), ScanTensors) ==
+        std::vector<std::string>(2, scratch.Path("checkpoints/step-00000010")));
 }
 
 TEST_CASE("an edited index of version 2 is not damage", "[checkpoint][cpu]") {

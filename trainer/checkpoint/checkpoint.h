@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "parallel/lazy_tensor.h"
 #include "parallel/parameter.h"
 #include "trainer/checkpoint/checkpoint_index.h"
+#include "trainer/checkpoint/checkpoint_integrity.h"
 #include "trainer/checkpoint/checkpoint_pieces.h"
 
 namespace equipoise {
@@ -78,9 +80,13 @@ std::string FindCheckpoint(const std::string& path, const std::vector<std::strin
 // The warning that a checkpoint with such a fault is not used.
 std::string PassingOver(const std::string& fault);
 
-// FindCheckpoint() on rank 0; its result (or DataError) on every rank. Collective.
+// The same on every rank, with one result (or DataError): rank 0 looks for checkpoints, and all of
+// them share out a checkpoint's files to scan, `scan` as ScanTensors(). Collective. No rank waits
+// for others longer than `scan` takes between two calls of its `alive`.
+using FileScan = std::function<TensorScan(const std::string& path, const std::function<void()>&)>;
 std::string FindCheckpoint(const std::string& path, Communicator& world,
-                           const std::vector<std::string>& skipped = {});
+                           const std::vector<std::string>& skipped = {},
+                           const FileScan& scan = ScanTensors);
 
 // Reads and verifies index.json: its checksum and the sizes of the files, and with `verify` also
 // the files' checksums and that all elements are finite. Throws DataError.

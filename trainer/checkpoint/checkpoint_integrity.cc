@@ -114,7 +114,7 @@ bool HasChecksum(std::string_view text, const std::string& source) {
                               found, end.substr(kBeforeSum.size(), kDigits)));
 }
 
-TensorScan ScanTensors(const std::string& path) {
+TensorScan ScanTensors(const std::string& path, const std::function<void()>& alive) {
   const SafetensorsFile file(path);
   std::vector<std::pair<const SafetensorsEntry*, const std::string*>> order;
   for (const auto& [name, entry] : file.header().entries) order.emplace_back(&entry, &name);
@@ -130,6 +130,7 @@ TensorScan ScanTensors(const std::string& path) {
   for (const auto& [entry, name] : order) {
     const int64_t begin = entry->begin, element = SafetensorsElementSize(entry->dtype);
     summing.Add(begin, entry->end, [&, &entry = *entry, &name = *name](int64_t at, int64_t bytes) {
+      alive();
       if (!scan.not_finite.empty()) return;
       const int64_t found = FirstNotFinite(entry.dtype, summing.bytes(), bytes);
       if (found < 0) return;

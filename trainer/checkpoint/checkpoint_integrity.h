@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -21,8 +22,8 @@ struct TensorScan {
   FileSum sum;             // size and checksum of the file
   std::string not_finite;  // the first infinite element or NaN, as part of a message; empty: none
 };
-// Reads a safetensors file once and checks its elements. Throws DataError when the file is not a
-// safetensors file or cannot be read.
-TensorScan ScanTensors(const std::string& path);
+// Reads a safetensors file once and checks its elements; calls `alive` after each part of a
+// megabyte at most. Throws DataError when the file is not a safetensors file or cannot be read.
+TensorScan ScanTensors(const std::string& path, const std::function<void()>& alive);
 
 }  // namespace equipoise

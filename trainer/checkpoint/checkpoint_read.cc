@@ -14,6 +14,8 @@
 #include "configs/base/error.h"
 #include "configs/base/regular_file.h"
 #include "models/weights/safetensors.h"
+#include "parallel/comm/single_communicator.h"
+#include "parallel/comm/values.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/checkpoint_integrity.h"
 #include "trainer/checkpoint/checkpoint_layout.h"
@@ -39,8 +41,7 @@ void CheckFolder(int64_t step, const fs::path& folder, const std::string& source
                   step, named));
 }
 
-void CheckFile(const fs::path& path, const ListedFile& listed, bool verify) {
-  const auto& [bytes, sum] = listed;
+void CheckSize(const fs::path& path, int64_t bytes) {
   std::error_code error;
   const auto size = fs::file_size(path, error);
   if (error) {
@@ -50,8 +51,9 @@ void CheckFile(const fs::path& path, const ListedFile& listed, bool verify) {
     throw DataError(fmt::format("{}: has {} bytes, the index says {}; use another checkpoint",
                                 path.string(), size, bytes));
   }
-  if (!verify) return;
-  const TensorScan scan = ScanTensors(path.string());
+}
+
+void CheckContent(const fs::path& path, const std::string& sum, const TensorScan& scan) {
   const std::string found = HexDigits(scan.sum.xxh3);
   if (found != sum) {
     throw DataError(fmt::format("{}: checksum {}, the index says {}; use another checkpoint",
@@ -130,20 +132,14 @@ void Read(const SafetensorsReader& reader, const Reading& reading) {
   }
 }
 
-// Why a run cannot resume from a checkpoint; empty when it can.
-std::string WhyNot(const fs::path& folder) {
-  try {
-    if (std::ifstream mark(folder / kUnsoundName); mark) {
-      std::string why;
-      std::getline(mark, why);
-      return fmt::format("{}: {} (remove {} to go on from it all the same)", folder.string(), why,
-                         (folder / kUnsoundName).string());
-    }
-    ReadCheckpointIndex(folder.string(), /*verify=*/true);
-    return "";
-  } catch (const std::exception& error) {
-    return error.what();
-  }
+// Throws DataError where a run that chooses its checkpoint must not go on from this one.
+void RequireUnmarked(const fs::path& folder) {
+  std::ifstream mark(folder / kUnsoundName);
+  if (!mark) return;
+  std::string why;
+  std::getline(mark, why);
+  throw DataError(fmt::format("{}: {} (remove {} to go on from it all the same)", folder.string(),
+                              why, (folder / kUnsoundName).string()));
 }
 
 // The step folders in the order in which they are tried: that of `latest`, then the newest first.
@@ -158,10 +154,61 @@ std::vector<std::string> Candidates(const fs::path& checkpoints) {
   return folders;
 }
 
+// How a search proceeds on the ranks that make it.
+struct Search {
+  Communicator& world;
+  const std::vector<std::string>& skipped;
+  const FileScan& scan;
+  std::string advice = kAdviceOfResume;
+};
+
+// Why a run cannot resume from a checkpoint; nothing where it can. `chosen`: it was not asked for
+// by name. Rank 0 reads the index. Collective.
+std::optional<std::string> FaultOf(const std::string& folder, bool chosen, const Search& search) {
+  Json files = Json::array();  // [name, checksum]
+  auto fault = AgreeOnError(search.world, [&] {
+    if (search.world.rank() != 0) return;
+    if (chosen) RequireUnmarked(folder);
+    for (const auto& [name, file] : ReadCheckpointIndex(folder, /*verify=*/false).files)
+      files.push_back({name, file.xxh3_64});
+  });
+  if (fault) return fault;
+  files = Json::parse(BroadcastText(search.world, files.dump(), /*root=*/0));
+  return AgreeOnItems(search.world, std::ssize(files), [&](int64_t i, const auto& alive) {
+    const Json& file = files[static_cast<size_t>(i)];
+    const fs::path path = fs::path(folder) / file[0].get<std::string>();
+    CheckContent(path, file[1], search.scan(path.string(), alive));
+  });
+}
+
 bool IsStepFolder(const fs::path& path) {
   std::error_code error;
   const fs::path real = fs::canonical(path, error);
   return fs::exists(path / kIndexName, error) || StepOfName(real.filename().string()) >= 0;
+}
+
+// FindCheckpoint(). Rank 0 alone lists the checkpoints; the others are told one after the other.
+std::string Find(const std::string& path, const Search& search) {
+  std::vector<std::string> candidates;
+  const fs::path checkpoints = fs::path(path) / "checkpoints";
+  AgreeOrThrowDataError(search.world, [&] {
+    if (search.world.rank() != 0) return;
+    candidates = IsStepFolder(path) ? std::vector{path} : Candidates(checkpoints);
+  });
+  const auto count = AllReduceValue<int64_t>(search.world, std::ssize(candidates), ReduceOp::kMax);
+  for (int64_t i = 0; i < count; ++i) {
+    const std::string mine = candidates.empty() ? "" : candidates[static_cast<size_t>(i)];
+    std::string folder = BroadcastText(search.world, mine, /*root=*/0);
+    const bool chosen = folder != path;
+    if (chosen && std::ranges::count(search.skipped, folder) > 0) continue;
+    const std::optional<std::string> fault = FaultOf(folder, chosen, search);
+    if (!fault) return folder;
+    if (!chosen) throw DataError(*fault);
+    if (search.world.rank() == 0) spdlog::warn("{}", PassingOver(*fault));
+  }
+  if (count == 0) return "";
+  throw DataError(fmt::format("{}: none of the {} checkpoints can be {}", checkpoints.string(),
+                              count, search.advice));
 }
 
 }  // namespace
@@ -173,7 +220,9 @@ CheckpointIndex ReadCheckpointIndex(const std::string& checkpoint_dir, bool veri
   CheckpointIndex index = ParseCheckpointIndex(file.text, source);
   CheckFolder(index.state.step, checkpoint_dir, source);
   for (const auto& [name, listed] : index.files) {
-    CheckFile(fs::path(checkpoint_dir) / name, listed, verify);
+    const fs::path path = fs::path(checkpoint_dir) / name;
+    CheckSize(path, listed.bytes);
+    if (verify) CheckContent(path, listed.xxh3_64, ScanTensors(path.string(), [] {}));
   }
   return index;
 }
@@ -188,30 +237,13 @@ std::string PassingOver(const std::string& fault) {
 
 std::string FindCheckpoint(const std::string& path, const std::vector<std::string>& skipped,
                            const std::string& advice) {
-  if (IsStepFolder(path)) {
-    ReadCheckpointIndex(path, /*verify=*/true);
-    return path;
-  }
-  const fs::path checkpoints = fs::path(path) / "checkpoints";
-  const std::vector<std::string> candidates = Candidates(checkpoints);
-  for (const std::string& folder : candidates) {
-    if (std::find(skipped.begin(), skipped.end(), folder) != skipped.end()) continue;
-    const std::string reason = WhyNot(folder);
-    if (reason.empty()) return folder;
-    spdlog::warn("{}", PassingOver(reason));
-  }
-  if (candidates.empty()) return "";
-  throw DataError(fmt::format("{}: none of the {} checkpoints can be {}", checkpoints.string(),
-                              candidates.size(), advice));
+  SingleCommunicator world;
+  return Find(path, {world, skipped, ScanTensors, advice});
 }
 
 std::string FindCheckpoint(const std::string& path, Communicator& world,
-                           const std::vector<std::string>& skipped) {
-  std::string found;
-  AgreeOrThrowDataError(world, [&] {
-    if (world.rank() == 0) found = FindCheckpoint(path, skipped);
-  });
-  return BroadcastText(world, found, /*root=*/0);
+                           const std::vector<std::string>& skipped, const FileScan& scan) {
+  return Find(path, {world, skipped, scan});
 }
 
 TensorPiece PieceOf(const Parameter& parameter, const std::vector<Range>& runs) {

@@ -6,6 +6,7 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <chrono>
 
 #include "configs/base/error.h"
 #include "parallel/comm/values.h"
@@ -13,6 +14,11 @@
 
 namespace equipoise {
 namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// How long a rank works between two meetings: far below any deadline, far above what one costs.
+constexpr std::chrono::milliseconds kMeetEvery{100};
 
 // The message of the exception that `work` throws; nullopt when it throws none.
 std::optional<std::string> ErrorOf(const std::function<void()>& work) {
@@ -42,6 +48,29 @@ void AgreeOrThrowRunError(Communicator& world, const std::function<void()>& work
 
 void AgreeOrThrowDataError(Communicator& world, const std::function<void()>& work) {
   if (const auto error = AgreeOnError(world, work)) throw DataError(*error);
+}
+
+std::optional<std::string> AgreeOnItems(Communicator& world, int64_t count, const ItemWork& work) {
+  auto met = Clock::now();
+  const auto alive = [&] {
+    if (Clock::now() - met < kMeetEvery) return;
+    AnyRank(world, /*mine=*/true);
+    met = Clock::now();
+  };
+  std::optional<std::string> error;
+  int64_t failed = count;
+  for (int64_t item = world.rank(); item < count && !error; item += world.size()) {
+    // What the group throws in `alive` it throws at the next meeting again.
+    error = ErrorOf([&] {
+      work(item, alive);
+      alive();
+    });
+    if (error) failed = item;
+  }
+  while (AnyRank(world, /*mine=*/false)) continue;
+  failed = AllReduceValue(world, failed, ReduceOp::kMin);
+  if (failed == count) return std::nullopt;
+  return BroadcastText(world, error.value_or(""), static_cast<int>(failed % world.size()));
 }
 
 std::string BroadcastText(Communicator& world, const std::string& text, int root) {

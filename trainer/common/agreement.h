@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -15,6 +16,14 @@ std::optional<std::string> AgreeOnError(Communicator& world, const std::function
 // AgreeOnError(); on failure every rank throws the message as a CollectiveRunError or a DataError.
 void AgreeOrThrowRunError(Communicator& world, const std::function<void()>& work);
 void AgreeOrThrowDataError(Communicator& world, const std::function<void()>& work);
+
+// Runs `work` on the items 0 to count - 1, shared out in turn: rank r has r, r + size(), ... If it
+// throws on any, returns on all ranks the message of the first of these items; a rank leaves out
+// what comes after its own first. `work` calls `alive` at least every few seconds: ranks meet there
+// now and then, so that none waits for longer than the others need between two calls, however
+// unequal the shares are. `work` must not use `world`. REQUIRES: the same count on every rank.
+using ItemWork = std::function<void(int64_t item, const std::function<void()>& alive)>;
+std::optional<std::string> AgreeOnItems(Communicator& world, int64_t count, const ItemWork& work);
 
 // Returns the text of rank `root` on every rank. Collective.
 std::string BroadcastText(Communicator& world, const std::string& text, int root);
