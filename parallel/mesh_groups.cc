@@ -22,6 +22,14 @@ MeshGroups::MeshGroups(const Mesh& the_mesh, Communicator& world, int shards) : 
   shard_copies_ = same_weights().Split(holder % shards, holder / shards, "copies of shards");
 }
 
+std::vector<Communicator*> MeshGroups::same_batches() const {
+  std::vector<Communicator*> groups;
+  for (const Axis axis : {Axis::kTensor, Axis::kContext}) {
+    if (mesh.size(axis) > 1) groups.push_back(&along(axis));
+  }
+  return groups;
+}
+
 Communicator& MeshGroups::along(Axis axis) const {
   const auto found = groups_.find(axis);
   EQUIPOISE_CHECK(found != groups_.end(), "a mesh without an axis ", AxisName(axis));

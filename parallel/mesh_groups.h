@@ -2,6 +2,7 @@
 
 #include <map>
 #include <memory>
+#include <vector>
 
 #include "parallel/comm/communicator.h"
 #include "parallel/mesh.h"
@@ -18,6 +19,9 @@ struct MeshGroups {
 
   // REQUIRES: an axis of the mesh.
   Communicator& along(Axis axis) const;
+  // The ranks that work on the same micro-batches in the same stages: they differ along `tensor`
+  // and `context`. A group for each of these axes that has several ranks.
+  std::vector<Communicator*> same_batches() const;
   // The ranks with the same weights, whose gradients are summed: they differ along `data` and
   // `context`, in order of the coordinate along data, then along context.
   Communicator& same_weights() const { return same_weights_ ? *same_weights_ : along(Axis::kData); }

@@ -276,15 +276,19 @@ BadSample Dataset::Locate(int64_t sample, const std::string& id, const std::stri
   return {sample, impl_->files[cost.source].file().path, cost.line, id, reason};
 }
 
-LoadedPack Dataset::Load(const Pack& pack, bool pictures) const {
+LoadedPack Dataset::Load(const Pack& pack, bool pictures, const SampleFaults& known) const {
   LoadedPack loaded;
   const ImageSpec& images = impl_->scanner.options().images;
   BatchWriter writer(pack, images, impl_->loss, pictures);
-  for (const int64_t sample : pack.samples) {
+  loaded.faults = known;
+  loaded.faults.resize(pack.samples.size());
+  for (size_t i = 0; i < pack.samples.size(); ++i) {
+    const int64_t sample = pack.samples[i];
     const SampleCost& cost = index()[sample];
     std::vector<std::string> files;
     const ScannedSample scanned = impl_->Scan(sample, pictures ? &files : nullptr);
-    std::string reason = scanned.reason;
+    std::string& reason = loaded.faults[i];
+    if (reason.empty()) reason = scanned.reason;
     if (reason.empty()) reason = ShapeChange(cost, scanned, images);
     if (reason.empty() && pictures) reason = impl_->Decode(scanned, files, writer.pixels());
     if (reason.empty()) {

@@ -13,14 +13,19 @@
 
 namespace equipoise {
 
+// Of each sample of a pack, in order: why it cannot be used; empty where it can.
+using SampleFaults = std::vector<std::string>;
+
 // A pack read from its files as a micro-batch.
 struct LoadedPack {
   MicroBatch batch;
   int64_t targets = 0;  // trained tokens after bad samples; = planned_targets without any
   double weight = 0;    // sum of their weights; = targets for LossWeight::kToken
   // Samples that could not be loaded as planned. Their shape is kept: their pictures are black and
-  // none of their tokens is a target, so no other rank needs to know.
+  // none of their tokens is a target. Ranks that share out the work on the micro-batch need to know
+  // (data/loading/agree_on_faults.h), others do not.
   std::vector<BadSample> bad;
+  SampleFaults faults;  // of all samples
 };
 
 // Reads, decodes and encodes records into micro-batches. Thread-safe.
@@ -34,8 +39,9 @@ class Dataset {
   Dataset(Dataset&&) noexcept;
 
   // `pictures` false: for a rank that uses shapes and tokens alone; no picture is decoded, the
-  // micro-batch has no pixels, and pictures that would fail to decode are not noticed.
-  LoadedPack Load(const Pack& pack, bool pictures = true) const;
+  // micro-batch has no pixels, and pictures that would fail to decode are not noticed. `known`:
+  // faults that samples are bad for already; empty: none.
+  LoadedPack Load(const Pack& pack, bool pictures = true, const SampleFaults& known = {}) const;
   // The record as it is now: parsed, its pictures' heads read, encoded; or its defect. For `data
   // show`. With `files`, its pictures are read whole.
   ScannedSample Scan(int64_t sample, std::vector<std::string>* files = nullptr) const;

@@ -229,6 +229,7 @@ void ModelPart::Begin(Pass pass) {
   pass_ = std::move(pass);
   loss_.reset();
   moved_.clear();
+  settled_.clear();
   // A wait holds up the stream that asks for it alone, and both read what arrives together.
   if (encoder_stream_) parameters_->AwaitValues();
   if (!pass_.evaluate) {
@@ -278,14 +279,22 @@ void ModelPart::KeepIfAhead(int stage, int micro_batch, const at::Tensor& result
   next_features_[{stage, micro_batch - now}] = {result, pass_.batch(micro_batch).samples};
 }
 
+// Ranks of other lanes do not run the ops of a lane: what these read of the micro-batch has one
+// shape whether it is settled or not.
+bool ModelPart::Settle(int stage, int micro_batch) {
+  if (!pass_.settle || plan_.plan().LaneOf(stage) >= 0) return false;
+  return settled_.insert(micro_batch).second && pass_.settle(micro_batch);
+}
+
 const MicroBatch& ModelPart::Batch(int stage, int micro_batch) {
   const MicroBatch& batch = pass_.batch(micro_batch);
+  const bool changed = Settle(stage, micro_batch);
   const bool beside = encoder_stream_ && plan_.plan().ComponentOfStage(stage).encoder;
   const bool pixels = takes_pixels() && beside == encoder_stream_;
   const bool bytes = pixels && batch.tiles() > 0 && batch.pixel_values.scalar_type() == at::kByte;
   if (device_.is_cpu() && !bytes && context_.size == 1) return batch;
   const auto found = moved_.find({micro_batch, beside});
-  if (found != moved_.end()) return found->second;
+  if (found != moved_.end() && !changed) return found->second;
   MicroBatch moved = batch;
   if (context_.size > 1 && pixels)
     moved = ForContextRank(std::move(moved), ImageSpecOf(config_), context_);
@@ -295,7 +304,8 @@ const MicroBatch& ModelPart::Batch(int stage, int micro_batch) {
     if (!pixel_scale_) pixel_scale_.emplace(ImageSpecOf(config_), device_);
     moved.pixel_values = (*pixel_scale_)(moved.pixel_values);
   }
-  return moved_[{micro_batch, beside}] = std::move(moved);
+  return moved_[{micro_batch, beside}] =
+             std::move(moved);  // a stage of a lane may still read there
 }
 
 void ModelPart::ReleaseAfter(int stage, int micro_batch, bool forward) {

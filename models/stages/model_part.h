@@ -53,6 +53,10 @@ class ModelPart : public StageRunner {
     const Schedule* schedule = nullptr;
     double loss_scale = 1.0;
     bool evaluate = false;  // forward without gradients
+    // Makes the ranks that run the same ops agree on the micro-batch, which may change where it
+    // lies; returns whether it has. Called once for each, by the first op that all these ranks run
+    // on it; may be empty.
+    std::function<bool(int micro_batch)> settle;
     // No stage of this rank needs the micro-batch any more; may be empty.
     std::function<void(int micro_batch)> release;
     // The last stage's result: the loss, or logits where no targets are given; may be empty.
@@ -124,6 +128,7 @@ class ModelPart : public StageRunner {
   // The micro-batch as layers take it: on the device, its pictures normalized; a context rank's
   // part of them.
   const MicroBatch& Batch(int stage, int micro_batch);
+  bool Settle(int stage, int micro_batch);
   const LayerLoad& LoadOf(int micro_batch) const;
   at::Tensor TakeFeatures(int stage, int micro_batch);
   void KeepIfAhead(int stage, int micro_batch, const at::Tensor& result);
@@ -153,6 +158,7 @@ class ModelPart : public StageRunner {
   std::optional<ops::PixelScale> pixel_scale_;  // made with the first pictures
   // Micro-batches in use, where layers take them otherwise; those that an encoder's stream uses
   // are apart (true), so that neither stream waits for the other.
+  std::set<int> settled_;  // micro-batches of this pass
   std::map<std::pair<int, bool>, MicroBatch> moved_;
   std::vector<LastUse> last_use_;           // [micro-batch]
   FeatureBuffer features_, next_features_;  // of this step, and of the next one

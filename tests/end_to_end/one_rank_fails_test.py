@@ -1,5 +1,6 @@
 """An error that one rank alone meets ends all ranks, soon, with its reason and its exit code."""
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -107,6 +108,62 @@ def other_search(results, config, folder):
                   f"exit {code}: {told}")
 
 
+def pictures_of_ranks(folder, number, ranks, cut):
+    """A folder for each rank to start in, with the records; `cut` ranks have two pictures cut in
+    their bodies, so that they fail when they are decoded."""
+    folders = [f"{folder}/seen{number}/{rank}" for rank in range(ranks)]
+    for rank, place in enumerate(folders):
+        shutil.copytree(f"{folder}/images", f"{place}/images")
+        shutil.copy(f"{folder}/train.jsonl", place)
+        for name in ("0001_0.jpg", "0006_0.png") if rank in cut else ():
+            os.truncate(f"{place}/images/{name}",
+                        os.path.getsize(f"{place}/images/{name}") * 7 // 10)
+    return folders
+
+
+def train_on(config, run_dir, settings, folders):
+    """Exit code and stderr of a run of as many ranks as folders, and what it made of its samples:
+    of each step its numbers, and what stands in quarantine."""
+    source = "[{annotations: train.jsonl, images: images}]"
+    train = ["train", config]
+    for key, value in {"run.dir": run_dir, "data.train": source, "data.eval": source,
+                       "eval.every": 4, "train.steps": 8, "parallel.timeout_s": 20,
+                       **settings}.items():
+        train += ["--set", f"{key}={value}"]
+    code, text = mpirun(*[train] * len(folders), folders=folders)
+    if code != 0:
+        return code, text, [], []
+    keys = ("loss", "grad_norm", "skipped_samples", "eval_loss")
+    steps = [[row.get(key) for key in keys] for row in tiny_case.metrics(run_dir)]
+    with open(f"{run_dir}/quarantine.jsonl") as lines:
+        bad = [json.loads(line) for line in lines]
+    return code, text, steps, sorted((row["line"], row["reason"]) for row in bad)
+
+
+def other_pictures(results, config, folder):
+    """Two pictures that the last of some ranks with the same micro-batches cannot decode: what
+    depends on them is what it is where none can."""
+    lanes = {"tensor": 2, "pipeline": 2, "encoder": "optimus", "encoder_tensor": 1}
+    ahead = {"parallel.prefetch": "true", "model.freeze": "[vision, projector]"}
+    meshes = (({"tensor": 2}, {}), ({"context": 2}, {}), ({"tensor": 2, "context": 2}, {}),
+              (lanes, {}), (lanes, ahead))
+    for number, (mesh, more) in enumerate(meshes):
+        name = f"pictures, {mesh} {more}"
+        ranks = math.prod(mesh.get(axis, 1) for axis in ("tensor", "context", "pipeline"))
+        settings = {"data.cache": f"{folder}/cache", **more,
+                    **{f"parallel.{key}": value for key, value in mesh.items()}}
+        runs = [train_on(config, f"{folder}/pictures{number}{who}", settings,
+                         pictures_of_ranks(folder, f"{number}{who}", ranks, cut))
+                for who, cut in (("one", {ranks - 1}), ("all", set(range(ranks))))]
+        results.check(f"{name}: the run goes on", all(run[0] == 0 for run in runs),
+                      runs[0][1][-900:] if runs[0][0] else "")
+        (_, _, steps, bad), (_, _, expected, all_bad) = runs
+        results.check(f"{name}: the numbers of a run in which all ranks fail",
+                      len(steps) == 8 and steps == expected, f"{steps[-1:]} {expected[-1:]}")
+        results.check(f"{name}: both in quarantine, once, for the reason of the rank that fails",
+                      [line for line, _ in bad] == [2, 7] and bad == all_bad, str(bad))
+
+
 def missing_configuration(results, config, folder):
     """Rank 1 alone lacks the file; rank 0 waits for it in its first collective."""
     train = ["train", config, "--set", f"run.dir={folder}/lacks"]
@@ -132,7 +189,7 @@ def main():
     folder = tempfile.mkdtemp(prefix="one")
     config = tiny_case.write_case(folder)
     for case in (cannot_write_metrics, other_configuration, other_program, other_plan,
-                 other_search, missing_configuration, mpi_does_not_start):
+                 other_search, other_pictures, missing_configuration, mpi_does_not_start):
         case(results, config, folder)
     shutil.rmtree(folder)
     results.finish()

@@ -7,6 +7,7 @@
 #include <map>
 #include <utility>
 
+#include "data/loading/agree_on_faults.h"
 #include "parallel/comm/values.h"
 
 namespace equipoise {
@@ -43,18 +44,26 @@ std::optional<double> Evaluator::HeldOutLoss(Replica& replica) {
   const std::vector<Pack> packs =
       PackInOrder(held_out_->index, config.data.max_tokens, config.eval.samples);
   double weight = 0;
+  const auto pack_of = [&](int i) -> const Pack& {
+    const int pack = replica.data_rank() + i * replica.plan().data();
+    return packs[static_cast<size_t>(pack)];
+  };
   std::map<int, LoadedPack> loaded;
   ModelPart::Pass pass;
   pass.loads = replica.LoadsOf(packs);
   pass.batch = [&](int i) -> const MicroBatch& {
     if (const auto found = loaded.find(i); found != loaded.end()) return found->second.batch;
-    const int pack = replica.data_rank() + i * replica.plan().data();
     LoadedPack& here = loaded[i] =
-        held_out_->dataset.Load(packs[static_cast<size_t>(pack)], model.part().needs_pictures());
-    weight += here.weight;
+        held_out_->dataset.Load(pack_of(i), model.part().needs_pictures());
     return here.batch;
   };
-  pass.release = [&](int i) { loaded.erase(i); };
+  pass.settle = [&](int i) {
+    return AgreeOnFaults(held_out_->dataset, pack_of(i), model.groups().same_batches(), loaded[i]);
+  };
+  pass.release = [&](int i) {
+    weight += loaded[i].weight;
+    loaded.erase(i);
+  };
   model.Evaluate(std::move(pass));
   // A data rank beyond the packs has run none; its last loss is that of a training step.
   const bool ran = weight > 0;

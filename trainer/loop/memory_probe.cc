@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "data/loading/agree_on_faults.h"
 #include "models/families/families.h"
 #include "parallel/comm/values.h"
 #include "trainer/device/memory_stats.h"
@@ -79,10 +80,13 @@ WorstPack FindWorst(std::vector<Pack> packs, const Replica& replica) {
 
 void RunProbe(const RunData& data, Replica& replica, const WorstPack& worst) {
   ParallelModel& model = replica.model();
-  const LoadedPack loaded = data.dataset().Load(worst.pack, model.part().needs_pictures());
+  LoadedPack loaded = data.dataset().Load(worst.pack, model.part().needs_pictures());
   ModelPart::Pass pass;
   pass.loads = worst.loads;
   pass.batch = [&](int) -> const MicroBatch& { return loaded.batch; };
+  pass.settle = [&](int) {
+    return AgreeOnFaults(data.dataset(), worst.pack, model.groups().same_batches(), loaded);
+  };
   RunWithinMemory(replica, model.part().device(), "probe", worst.loads,
                   [&] { model.RunStep(std::move(pass)); });
 }

@@ -11,6 +11,7 @@
 #include <cmath>
 #include <utility>
 
+#include "data/loading/agree_on_faults.h"
 #include "parallel/comm/already_reported_error.h"
 #include "parallel/device.h"
 #include "parallel/zero/grad_norm.h"
@@ -163,6 +164,7 @@ StepRunner::Sums StepRunner::RunMicroBatches(const StepBatches& batches, int64_t
     while (packs_.size() <= static_cast<size_t>(i)) LoadPack(number, sums);
     return packs_[static_cast<size_t>(i)].batch;
   };
+  pass.settle = [&](int i) { return Settle(batches, i); };
   pass.release = [&](int i) {
     MicroBatch& batch = packs_[static_cast<size_t>(i)].batch;
     if (static_cast<size_t>(i) < count) batch = MicroBatch();
@@ -194,6 +196,16 @@ void StepRunner::LoadPack(int64_t number, Sums& sums) {
   batch.noise = NoiseOf(context_.config.train.seed, step, batch);
   sums.data_wait_s += SecondsSince(wait);
   context_.recorder.Add(kDataLane, fmt::format("wait {}", place), wait, Clock::now());
+}
+
+bool StepRunner::Settle(const StepBatches& batches, int place) {
+  const bool ahead = place >= replica_.accumulation();
+  const StepBatches& of = ahead ? next_->plan : batches;
+  const int64_t number = ahead ? place - replica_.accumulation() : place;
+  const int64_t pack = replica_.data_rank() + number * replica_.plan().data();
+  return AgreeOnFaults(data_.dataset(), of.packs[static_cast<size_t>(pack)],
+                       replica_.model().groups().same_batches(),
+                       packs_[static_cast<size_t>(place)]);
 }
 
 void StepRunner::DropPacks() {

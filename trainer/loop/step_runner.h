@@ -48,6 +48,8 @@ class StepRunner {
   Sums RunMicroBatches(const StepBatches& batches, int64_t number, StepResult& result);
   // Waits for the next pack of this data rank, in step `number` or ahead of it.
   void LoadPack(int64_t number, Sums& sums);
+  // Agrees on the bad samples of a pack with the ranks that work on it too: Pass::settle.
+  bool Settle(const StepBatches& batches, int place);
   // Drops the packs of a step that is done. Those of the next one, whose pictures have been encoded
   // already, stay.
   void DropPacks();
