@@ -304,8 +304,8 @@ const MicroBatch& ModelPart::Batch(int stage, int micro_batch) {
     if (!pixel_scale_) pixel_scale_.emplace(ImageSpecOf(config_), device_);
     moved.pixel_values = (*pixel_scale_)(moved.pixel_values);
   }
-  return moved_[{micro_batch, beside}] =
-             std::move(moved);  // a stage of a lane may still read there
+  // In place: a stage of a lane may still read there.
+  return moved_[{micro_batch, beside}] = std::move(moved);
 }
 
 void ModelPart::ReleaseAfter(int stage, int micro_batch, bool forward) {

@@ -156,9 +156,9 @@ class ModelPart : public StageRunner {
   std::set<const Parameter*> partial_;  // gradients of this rank's rows
   Pass pass_;
   std::optional<ops::PixelScale> pixel_scale_;  // made with the first pictures
+  std::set<int> settled_;                       // micro-batches of this pass
   // Micro-batches in use, where layers take them otherwise; those that an encoder's stream uses
   // are apart (true), so that neither stream waits for the other.
-  std::set<int> settled_;  // micro-batches of this pass
   std::map<std::pair<int, bool>, MicroBatch> moved_;
   std::vector<LastUse> last_use_;           // [micro-batch]
   FeatureBuffer features_, next_features_;  // of this step, and of the next one
