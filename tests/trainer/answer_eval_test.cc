@@ -147,6 +147,50 @@ TEST_CASE("the ranks of every mesh give the same answers", "[trainer][cpu]") {
   }
 }
 
+TEST_CASE("a question that one rank of a model cannot ask is asked by none", "[trainer][cpu]") {
+  DataFixture data;
+  const RunConfig config = WriteCase(data);
+  // Of rank `failing`, or of all.
+  const auto answer = [&](const Degrees& degrees, int failing) {
+    const int ranks = degrees.data * degrees.pipeline * degrees.tensor;
+    std::vector<std::vector<GivenAnswer>> given(static_cast<size_t>(ranks));
+    RunRanks(ranks, [&](Communicator& world) {
+      const OpenedData opened(config, config.data.train, world);
+      const Responder responder(&opened.model_config, &opened.tokenizer, &opened.chat_template,
+                                &config.data);
+      TimelineRecorder recorder(world.rank());
+      const auto model = RandomModel(opened.model_config, degrees, world, recorder);
+      AnswerSession session(*model, responder, world);
+      QuestionList questions;
+      questions.lengths = {5, 5, 5, 5};
+      questions.ask = [&](int64_t question, bool decode) -> AskedQuestion {
+        if (question % 2 == 1 && (failing < 0 || failing == world.rank()))
+          return {std::nullopt, "cannot be read"};
+        Record record;
+        record.turns = {{Role::kUser, question < 2 ? "Hello" : "What?"}};
+        return responder.Ask(record, {}, decode);
+      };
+      GenerateOptions options;
+      options.max_new_tokens = 4;
+      given[static_cast<size_t>(world.rank())] = session.Answer(questions, {}, options).value();
+    });
+    return given;
+  };
+  const std::vector<GivenAnswer> expected = answer({}, -1).front();
+  REQUIRE(expected.size() == 4);
+  CHECK_FALSE(expected[1].fault.empty());
+  for (const Degrees degrees : {Degrees{1, 2, 1}, Degrees{1, 1, 2}}) {
+    for (const int failing : {0, 1}) {
+      for (const std::vector<GivenAnswer>& answers : answer(degrees, failing)) {
+        for (size_t i = 0; i < expected.size(); ++i) {
+          CHECK(answers[i].text == expected[i].text);
+          CHECK(answers[i].fault.empty() == expected[i].fault.empty());
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("batches hold questions alike in length, the longest first", "[trainer][cpu]") {
   using Batches = std::vector<std::vector<int64_t>>;
   CHECK(BatchesByLength({5, 9, 5, 1}, {2, 0}) == Batches{{1, 0}, {2, 3}});

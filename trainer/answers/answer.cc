@@ -13,6 +13,7 @@
 #include "configs/base/shown_text.h"
 #include "models/families/families.h"
 #include "parallel/comm/gather_text.h"
+#include "parallel/comm/values.h"
 
 namespace equipoise {
 namespace {
@@ -154,15 +155,38 @@ std::vector<std::vector<int64_t>> BatchesByLength(const std::vector<int64_t>& le
   return batches;
 }
 
+// A question that one rank of a model cannot ask, of whose pictures a read has failed there, is
+// asked by none: the ranks' batches would differ. Collective over the ranks of the model.
+void AnswerSession::AgreeOnPrompts(std::vector<AskedQuestion>& asked) const {
+  const MeshGroups& groups = model_.groups();
+  std::vector<int64_t> absent;
+  for (const AskedQuestion& one : asked) absent.push_back(one.prompt ? 0 : 1);
+  for (const Axis axis : {Axis::kPipeline, Axis::kContext, Axis::kTensor}) {
+    if (groups.mesh.size(axis) > 1)
+      absent = AllReduceValues(groups.along(axis), absent, ReduceOp::kMax);
+  }
+  for (size_t i = 0; i < asked.size(); ++i) {
+    if (absent[i] != 0 && asked[i].prompt)
+      asked[i] = {std::nullopt, "another rank could not read its pictures"};
+  }
+}
+
 std::vector<AnswerSession::Numbered> AnswerSession::AnswerBatches(
     const QuestionList& questions, const std::vector<std::vector<int64_t>>& batches,
     const GenerateOptions& options) {
+  std::vector<AskedQuestion> all;
+  for (const std::vector<int64_t>& batch : batches) {
+    for (const int64_t question : batch)
+      all.push_back(questions.ask(question, model_.part().needs_pictures()));
+  }
+  AgreeOnPrompts(all);
   std::vector<std::vector<Prompt>> prompts;
   std::vector<Numbered> asked, without;  // in the order of the prompts; without one
+  size_t number = 0;
   for (const std::vector<int64_t>& batch : batches) {
     std::vector<Prompt>& row = prompts.emplace_back();
     for (const int64_t question : batch) {
-      AskedQuestion one = questions.ask(question, model_.part().needs_pictures());
+      AskedQuestion& one = all[number++];
       std::vector<Numbered>& place = one.prompt ? asked : without;
       place.push_back({question, {"", std::move(one.fault)}});
       if (!one.prompt) continue;

@@ -114,6 +114,7 @@ class AnswerSession {
     int64_t question;
     GivenAnswer answer;
   };
+  void AgreeOnPrompts(std::vector<AskedQuestion>& asked) const;
   std::vector<Numbered> AnswerBatches(const QuestionList& questions,
                                       const std::vector<std::vector<int64_t>>& batches,
                                       const GenerateOptions& options);
