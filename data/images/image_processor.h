@@ -23,6 +23,7 @@ class ImageProcessor {
   ImageProcessor(const ImageSpec& spec, const TilesConfig& tiles) : spec_(spec), tiles_(tiles) {}
 
   const ImageSpec& spec() const { return spec_; }
+  const TilesConfig& tiles() const { return tiles_; }
   // The fewest tokens that a picture can have, and a video.
   int64_t least_tokens() const { return spec_.tokens_per_tile; }
   int64_t LeastTokens(const Video& video) const;

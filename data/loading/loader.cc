@@ -258,6 +258,10 @@ std::string Dataset::Impl::Decode(const ScannedSample& scanned,
   return "";
 }
 
+const ImageProcessor& Dataset::processor(size_t source) const {
+  return impl_->scanner.processor(source);
+}
+
 ScannedSample Dataset::Scan(int64_t sample, std::vector<std::string>* files) const {
   return impl_->Scan(sample, files);
 }

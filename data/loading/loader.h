@@ -50,6 +50,8 @@ class Dataset {
   ScannedSample Check(int64_t sample) const;
   // File and line of the sample, for messages and the quarantine.
   BadSample Locate(int64_t sample, const std::string& id, const std::string& reason) const;
+  // Of the pictures of a source (ScannedSample::source).
+  const ImageProcessor& processor(size_t source) const;
   const CostIndex& index() const;
 
  private:

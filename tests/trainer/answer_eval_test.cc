@@ -112,6 +112,33 @@ TEST_CASE("a picture that cannot be used counts as a wrong answer", "[trainer][c
   CHECK_FALSE(again[0].exact());
 }
 
+TEST_CASE("a question is asked as its record is trained", "[trainer][cpu]") {
+  DataFixture data;
+  RunConfig config = WriteCase(data);
+  const std::string tools = R"({"tools":[{"name":"look","parameters":{}}],)";
+  data.WriteRecords({RecordLine("good", "\"one.png\"", "What?", "A"),
+                     tools + RecordLine("tools", "", "Hello", "Hi").substr(1),
+                     RecordLine("wide", "\"wide.png\"", "What?", "A")});
+  config.data.limits.image_pixels = 56 * 28;
+  config.data.tiles = {1, 4, true};
+  config.data.train[0].max_tiles = GENERATE(0, 1);
+  SingleCommunicator world;
+  const OpenedData opened(config, config.data.train, world);
+  const Responder responder(&opened.model_config, &opened.tokenizer, &opened.chat_template,
+                            &config.data);
+  for (int64_t sample = 0; sample < 3; ++sample) {
+    const ScannedSample trained = opened.dataset.Scan(sample);
+    INFO("sample " << sample << " " << trained.reason);
+    REQUIRE(trained.defect == Defect::kNone);
+    const AskedQuestion asked = AskSample(responder, opened.dataset, sample, /*decode=*/true);
+    REQUIRE(asked.prompt);
+    CHECK(asked.prompt->pictures == trained.all_pictures());
+    const std::vector<int32_t>& ids = asked.prompt->ids;
+    REQUIRE(ids.size() < trained.encoded.ids.size());
+    CHECK(std::equal(ids.begin(), ids.end(), trained.encoded.ids.begin()));
+  }
+}
+
 TEST_CASE("the ranks of every mesh give the same answers", "[trainer][cpu]") {
   DataFixture data;
   const RunConfig config = WriteCase(data);

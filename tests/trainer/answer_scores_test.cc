@@ -10,6 +10,14 @@ AnswerScores Score(const std::string& answer, const std::vector<std::string>& re
   return ScoreAnswer(question, references, answer);
 }
 
+TEST_CASE("what normalizing leaves nothing of is compared as it stands", "[answers][cpu]") {
+  CHECK(Score("", {"A"}).normalized == 0);
+  CHECK(Score("?", {"A"}).normalized == 0);
+  CHECK(Score("-", {"+"}).normalized == 0);
+  CHECK(Score("+", {"+"}).normalized == 1);
+  CHECK(Score("a", {"A"}).normalized == 1);
+}
+
 TEST_CASE("an exact answer has the reference's bytes", "[answers][cpu]") {
   CHECK(Score("a cat", {"a cat"}).exact == 1);
   CHECK(Score("A cat", {"a cat"}).exact == 0);

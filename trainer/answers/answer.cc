@@ -35,8 +35,9 @@ Responder::Responder(const ModelConfig* config, const Tokenizer* tokenizer,
       processor_(ImageSpecOf(*config), data->tiles) {}
 
 Responder::Shown Responder::Show(const Record& record, const std::vector<NamedPicture>& pictures,
-                                 RecordImages& images, size_t first, bool decode) const {
-  const ImageSpec& spec = processor_.spec();
+                                 RecordImages& images, size_t first, bool decode,
+                                 const ImageProcessor& processor) const {
+  const ImageSpec& spec = processor.spec();
   const Video* video = record.VideoOf(first);
   const auto count = static_cast<int64_t>(record.pictures());
   size_t at = first;
@@ -56,11 +57,11 @@ Responder::Shown Responder::Show(const Record& record, const std::vector<NamedPi
     }
     at = first;
     if (video != nullptr) {
-      shown.grid = processor_.GridOf(size, *video);
+      shown.grid = processor.GridOf(size, *video);
       shown.load = spec.LoadOfGrid(shown.grid);
     } else {
-      shown.load = processor_.Measure(size, count);
-      if (spec.lists_grids()) shown.grid = processor_.GridOf(size, count);
+      shown.load = processor.Measure(size, count);
+      if (spec.lists_grids()) shown.grid = processor.GridOf(size, count);
     }
   } catch (const ImageError& error) {
     throw ImageError(named(error));
@@ -72,7 +73,7 @@ Responder::Shown Responder::Show(const Record& record, const std::vector<NamedPi
   };
   try {
     shown.pixels =
-        video == nullptr ? processor_.Make(frame(0), count) : processor_.Make(size, *video, frame);
+        video == nullptr ? processor.Make(frame(0), count) : processor.Make(size, *video, frame);
   } catch (const ImageError& error) {
     shown.fault = named(error);
     shown.pixels = BlankPixels(spec, shown.load.patches);
@@ -80,8 +81,10 @@ Responder::Shown Responder::Show(const Record& record, const std::vector<NamedPi
   return shown;
 }
 
-AskedQuestion Responder::Ask(Record record, const std::vector<NamedPicture>& pictures,
-                             bool decode) const {
+AskedQuestion Responder::Ask(Record record, const std::vector<NamedPicture>& pictures, bool decode,
+                             const ImageProcessor* processor) const {
+  if (!record.tools.empty() && !template_->takes_tools())
+    return {std::nullopt, "'tools' is given, for which this data.template has no place"};
   const size_t frames = record.images.size() - record.pictures();
   const std::string misplaced = PlaceImages(record.turns, pictures.size() - frames);
   if (!misplaced.empty()) throw DataError(fmt::format("prompt: {}", misplaced));
@@ -99,7 +102,8 @@ AskedQuestion Responder::Ask(Record record, const std::vector<NamedPicture>& pic
   for (size_t i = 0; i < pictures.size();) {
     Shown shown;
     try {
-      shown = Show(record, pictures, images, i, decode);
+      shown =
+          Show(record, pictures, images, i, decode, processor != nullptr ? *processor : processor_);
     } catch (const ImageError& error) {
       return {std::nullopt, error.what()};
     }
@@ -112,7 +116,7 @@ AskedQuestion Responder::Ask(Record record, const std::vector<NamedPicture>& pic
     i += video == nullptr ? 1 : video->frames;
   }
   EncodedConversation encoded =
-      template_->Encode(record.turns, image_tokens, /*with_answer_prompt=*/true);
+      template_->Encode(record.turns, image_tokens, /*with_answer_prompt=*/true, record.tools);
   prompt.ids = std::move(encoded.ids);
   prompt.begins = std::move(encoded.image_begin);
   if (!pixels.empty()) prompt.pixel_values = at::cat(pixels);

@@ -42,9 +42,11 @@ class Responder {
 
   // The prompt of a record, whose turns end with a user turn and whose videos are arranged. Its
   // pictures and frames are decoded where `decode` says so, else the prompt has their shape alone
-  // (missing placeholders of pictures are added before the text). Throws DataError when there are
-  // other numbers of them, or the model takes none.
-  AskedQuestion Ask(Record record, const std::vector<NamedPicture>& pictures, bool decode) const;
+  // (missing placeholders of pictures are added before the text). `processor`: of the pictures of
+  // its source; null: as data.tiles says. Throws DataError when there are other numbers of them, or
+  // the model takes none.
+  AskedQuestion Ask(Record record, const std::vector<NamedPicture>& pictures, bool decode,
+                    const ImageProcessor* processor = nullptr) const;
   // The tokens that end an answer.
   std::vector<int32_t> stop_ids() const;
   std::string Text(const std::vector<int32_t>& answer) const;
@@ -60,7 +62,7 @@ class Responder {
   // Picture `first`, or the video that begins with it. Throws ImageError for one that cannot be
   // asked about.
   Shown Show(const Record& record, const std::vector<NamedPicture>& pictures, RecordImages& images,
-             size_t first, bool decode) const;
+             size_t first, bool decode, const ImageProcessor& processor) const;
 
   const ModelConfig* config_;
   const Tokenizer* tokenizer_;

@@ -30,7 +30,10 @@ std::optional<SampleAnswer> Describe(const ScannedSample& scanned, int64_t sampl
   return described;
 }
 
-AskedQuestion Ask(const Responder& responder, const Dataset& dataset, int64_t sample, bool decode) {
+}  // namespace
+
+AskedQuestion AskSample(const Responder& responder, const Dataset& dataset, int64_t sample,
+                        bool decode) {
   std::vector<std::string> files;
   ScannedSample scanned = dataset.Scan(sample, &files);
   if (scanned.defect != Defect::kNone) return {std::nullopt, scanned.reason};
@@ -38,10 +41,9 @@ AskedQuestion Ask(const Responder& responder, const Dataset& dataset, int64_t sa
   for (size_t i = 0; i < files.size(); ++i)
     pictures.push_back({scanned.record.images[i], std::move(files[i])});
   scanned.record.turns.pop_back();
-  return responder.Ask(std::move(scanned.record), pictures, decode);
+  return responder.Ask(std::move(scanned.record), pictures, decode,
+                       &dataset.processor(scanned.source));
 }
-
-}  // namespace
 
 std::vector<int64_t> AnswerableSamples(const CostIndex& index, int64_t most) {
   std::vector<int64_t> samples;
@@ -66,7 +68,8 @@ std::optional<std::vector<SampleAnswer>> AnswerSamples(AnswerSession& session,
     list.lengths.push_back(questions.dataset.index()[sample].tokens);
   }
   list.ask = [&](int64_t question, bool decode) {
-    return Ask(responder, questions.dataset, answers[static_cast<size_t>(question)].sample, decode);
+    return AskSample(responder, questions.dataset, answers[static_cast<size_t>(question)].sample,
+                     decode);
   };
   const auto given = session.Answer(list, questions.limits, options, stop);
   if (!given) return std::nullopt;
@@ -75,11 +78,7 @@ std::optional<std::vector<SampleAnswer>> AnswerSamples(AnswerSession& session,
     answer.answer = (*given)[i].text;
     answer.fault = (*given)[i].fault;
     const AnswerScores scores = ScoreAnswer(answer.question, {answer.reference}, answer.answer);
-    if (answer.fault.empty()) {
-      answer.scores = scores;
-    } else if (scores.choice) {
-      answer.scores.choice = 0;
-    }
+    answer.scores = answer.fault.empty() ? scores : scores.OfNone();
   }
   return answers;
 }

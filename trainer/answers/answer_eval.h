@@ -28,6 +28,11 @@ struct SampleAnswer {
 // are included and count as wrong answers, so that accuracy is always over all questions.
 std::vector<int64_t> AnswerableSamples(const CostIndex& index, int64_t most);
 
+// The last question of a sample as training has it: tools, tiles and all. `decode` as of
+// Responder::Ask().
+AskedQuestion AskSample(const Responder& responder, const Dataset& dataset, int64_t sample,
+                        bool decode);
+
 // Samples of a dataset whose questions are answered.
 struct Questions {
   const Dataset& dataset;

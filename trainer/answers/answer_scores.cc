@@ -90,6 +90,12 @@ std::u32string Normalized(std::string_view text) {
   return result;
 }
 
+// Answers of which nothing is left, such as a sign or the letter A, are compared as they stand.
+bool SameNormalized(std::string_view a, std::string_view b) {
+  const std::u32string left = Normalized(a), right = Normalized(b);
+  return left.empty() || right.empty() ? Plain(a) == Plain(b) : left == right;
+}
+
 size_t EditDistance(const std::u32string& a, const std::u32string& b) {
   std::vector<size_t> row(b.size() + 1);  // distances of a's beginning to those of b
   std::iota(row.begin(), row.end(), 0);
@@ -198,7 +204,7 @@ AnswerScores ScoreAnswer(std::string_view question, const std::vector<std::strin
   const int chosen = options.empty() ? -1 : ChoiceOf(answer, options);
   for (const std::string& reference : references) {
     if (answer == reference) scores.exact = 1;
-    if (Normalized(answer) == Normalized(reference)) scores.normalized = 1;
+    if (SameNormalized(answer, reference)) scores.normalized = 1;
     scores.anls = std::max(scores.anls, Anls(Plain(answer), Plain(reference)));
     scores.relaxed = std::max(scores.relaxed, Relaxed(answer, reference));
     const int wanted = options.empty() ? -1 : ChoiceOf(reference, options);

@@ -25,6 +25,13 @@ struct AnswerScores {
   // answer, or the option whose text it is. Absent where the question lists none.
   std::optional<double> choice;
 
+  // Of the same question without an answer.
+  AnswerScores OfNone() const {
+    AnswerScores none;
+    if (choice) none.choice = 0;
+    return none;
+  }
+
   template <class Self, class Visitor>
   static void VisitFields(Self& self, Visitor&& visit) {
     visit("exact", self.exact);

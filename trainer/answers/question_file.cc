@@ -78,6 +78,12 @@ FileQuestion Parse(std::string_view text) {
   return question;
 }
 
+// Zeros for a question that could not be asked, whatever its references.
+AnswerScores ScoresOf(const FileQuestion& question, const GivenAnswer& answer) {
+  const AnswerScores scores = ScoreAnswer(question.question(), question.references, answer.text);
+  return answer.fault.empty() ? scores : scores.OfNone();
+}
+
 }  // namespace
 
 std::vector<FileQuestion> ReadQuestions(const std::string& path) {
@@ -112,7 +118,7 @@ Json AnswerJson(const FileQuestion& question, const GivenAnswer& answer) {
   if (!answer.fault.empty()) json["fault"] = answer.fault;
   if (question.references.empty()) return json;
   json["references"] = question.references;
-  const AnswerScores scores = ScoreAnswer(question.question(), question.references, answer.text);
+  const AnswerScores scores = ScoresOf(question, answer);
   AnswerScores::VisitFields(scores, [&](const char* name, const auto& value) {
     if (const std::optional<double> known = value) json[name] = *known;
   });
@@ -124,7 +130,7 @@ std::optional<AnswerScores> MeanScores(const std::vector<FileQuestion>& question
   std::vector<AnswerScores> all;
   for (size_t i = 0; i < questions.size(); ++i) {
     if (questions[i].references.empty()) continue;
-    all.push_back(ScoreAnswer(questions[i].question(), questions[i].references, answers[i].text));
+    all.push_back(ScoresOf(questions[i], answers[i]));
   }
   if (all.empty()) return std::nullopt;
   return MeanOf(all);

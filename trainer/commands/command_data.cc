@@ -76,14 +76,13 @@ int Show(const Arguments& arguments) {
   const int64_t number = FindSample(session.data, arguments.sample);
   const Json sample = DescribeSample(session.data, number);
   if (!arguments.pixels.empty()) WriteSample(session.data, number, arguments.pixels);
-  if (!arguments.html.empty())
-    WriteSamplePage(session.data, session.config.data.tiles, sample, arguments.html);
+  if (!arguments.html.empty()) WriteSamplePage(session.data, sample, arguments.html);
   if (arguments.json) {
     std::cout << DumpLine(sample);
     return 0;
   }
   PrintSample(sample, arguments.colours, std::cout);
-  if (arguments.colours) DrawPictures(session.data, session.config.data.tiles, number, std::cout);
+  if (arguments.colours) DrawPictures(session.data, number, std::cout);
   return 0;
 }
 

@@ -29,9 +29,9 @@ struct Tiles {
 };
 
 // Cuts a picture as InternVL's processor does, into tiles of `side` pixels.
-void Cut(const at::Tensor& image, int64_t pictures, int64_t side, const OpenedData& data,
-         const TilesConfig& tiles, Tiles& out) {
-  const ImageSpec spec = ImageSpecOf(data.model_config);
+void Cut(const at::Tensor& image, int64_t pictures, int64_t side, const ImageProcessor& processor,
+         Tiles& out) {
+  const ImageSpec& spec = processor.spec();
   const ImageSize size{image.size(1), image.size(0)};
   if (spec.kind != ImageSpec::Kind::kTiles) {
     const int64_t longest = std::max(size.width, size.height);
@@ -41,7 +41,7 @@ void Cut(const at::Tensor& image, int64_t pictures, int64_t side, const OpenedDa
     out.tiles = {ResizeBicubic(image, scaled(size.width), scaled(size.height))};
     return;
   }
-  out.grid = ChooseGrid(size, tiles, pictures, spec.tile_size);
+  out.grid = ChooseGrid(size, processor.tiles(), pictures, spec.tile_size);
   const at::Tensor whole = ResizeBicubic(image, out.grid.columns * side, out.grid.rows * side);
   for (int64_t row = 0; row < out.grid.rows; ++row) {
     for (int64_t column = 0; column < out.grid.columns; ++column) {
@@ -49,12 +49,11 @@ void Cut(const at::Tensor& image, int64_t pictures, int64_t side, const OpenedDa
           whole.narrow(0, row * side, side).narrow(1, column * side, side).contiguous());
     }
   }
-  if (CountTiles(size, tiles, pictures, spec.tile_size) > std::ssize(out.tiles))
+  if (CountTiles(size, processor.tiles(), pictures, spec.tile_size) > std::ssize(out.tiles))
     out.tiles.push_back(ResizeBicubic(image, side, side));
 }
 
-std::vector<Tiles> TilesOf(const OpenedData& data, const TilesConfig& tiles, int64_t sample,
-                           int64_t side) {
+std::vector<Tiles> TilesOf(const OpenedData& data, int64_t sample, int64_t side) {
   std::vector<std::string> files;
   const ScannedSample scanned = data.dataset.Scan(sample, &files);
   RecordImages images(scanned.record, {files.begin(), files.end()}, ImageLimits());
@@ -62,7 +61,8 @@ std::vector<Tiles> TilesOf(const OpenedData& data, const TilesConfig& tiles, int
   for (size_t i = 0; i < files.size(); ++i) {
     Tiles picture{scanned.record.images[i], "", {}, {}};
     try {
-      Cut(images.Decode(i), std::ssize(files), side, data, tiles, picture);
+      Cut(images.Decode(i), std::ssize(files), side, data.dataset.processor(scanned.source),
+          picture);
     } catch (const ImageError& error) {
       picture.problem = error.what();
     }
@@ -163,10 +163,9 @@ void WriteTokens(const OpenedData& data, const Json& description, std::ostream& 
 
 }  // namespace
 
-void DrawPictures(const OpenedData& data, const TilesConfig& tiles, int64_t sample,
-                  std::ostream& out) {
+void DrawPictures(const OpenedData& data, int64_t sample, std::ostream& out) {
   constexpr int64_t kSide = 16;  // pixels of a tile: 16 columns and 8 rows of text
-  for (const Tiles& picture : TilesOf(data, tiles, sample, kSide)) {
+  for (const Tiles& picture : TilesOf(data, sample, kSide)) {
     if (!picture.problem.empty()) continue;  // PrintSample's facts or `check` name it
     const auto columns = static_cast<size_t>(picture.grid.columns);
     for (size_t i = 0; i < picture.tiles.size(); i += columns) {
@@ -177,8 +176,7 @@ void DrawPictures(const OpenedData& data, const TilesConfig& tiles, int64_t samp
   }
 }
 
-void WriteSamplePage(const OpenedData& data, const TilesConfig& tiles, const Json& description,
-                     const std::string& path) {
+void WriteSamplePage(const OpenedData& data, const Json& description, const std::string& path) {
   const int64_t sample = description["sample"].get<int64_t>();
   constexpr int64_t kSide = 224;
   std::ofstream out(path);
@@ -197,7 +195,7 @@ void WriteSamplePage(const OpenedData& data, const TilesConfig& tiles, const Jso
     if (description["truncated"].get<bool>())
       out << ", cut from " << description["full_tokens"] << " to data.max_tokens";
     out << "</p>\n";
-    WritePictures(TilesOf(data, tiles, sample, kSide), out);
+    WritePictures(TilesOf(data, sample, kSide), out);
     out << "<h2>Tokens</h2>\n";
     WriteTokens(data, description, out);
   }

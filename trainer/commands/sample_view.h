@@ -13,12 +13,10 @@ namespace equipoise {
 
 // Draws the sample's pictures with half blocks and colours of 24 bits, cut into their tiles.
 // Pictures that do not decode are named in their place.
-void DrawPictures(const OpenedData& data, const TilesConfig& tiles, int64_t sample,
-                  std::ostream& out);
+void DrawPictures(const OpenedData& data, int64_t sample, std::ostream& out);
 
 // Writes one HTML page, which needs no other file: facts, tiles, and every token with its id.
 // `description` is DescribeSample()'s. Throws RunError when it cannot be written.
-void WriteSamplePage(const OpenedData& data, const TilesConfig& tiles, const Json& description,
-                     const std::string& path);
+void WriteSamplePage(const OpenedData& data, const Json& description, const std::string& path);
 
 }  // namespace equipoise
