@@ -448,6 +448,7 @@ ModelConfig CellModel(const std::string& name) {
     config.lora.alpha = 8;
     config.lora.dora = kind == "dora";
     config.lora.dropout = kind == "dropout" ? 0.25 : 0;
+    if (kind == "vocabulary") config.lora.train = {"embed_tokens"};
     if (kind == "int8") config.quantize = {Packing::kInt8, {"vision", "llm"}};
     return config;
   }

@@ -56,8 +56,9 @@ std::string ToString(const Cell& cell);
 
 // internvl-qwen2 (InternViT-300M form), internvl-llama (6B form: RMSNorm, QK norm), internvl-qwen3,
 // internvl-internlm2, llava-llama, llava_next-llama, llava_onevision-qwen2, qwen2_vl (tied),
-// qwen2_5_vl, qwen3_vl, qwen2, llama, qwen2-tied; with "+lora", "+dora", "+dropout" or "+int8"
-// adapters of that kind on all linear layers, the last over quantised ones.
+// qwen2_5_vl, qwen3_vl, qwen2, llama, qwen2-tied; with "+lora", "+dora", "+dropout", "+int8" or
+// "+vocabulary" adapters of that kind on all linear layers, "+int8" over quantised ones,
+// "+vocabulary" beside an embedding that is trained in full.
 ModelConfig CellModel(const std::string& name);
 
 Plan CellPlan(const Cell& cell, const ModelConfig& config);
