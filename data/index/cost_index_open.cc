@@ -48,7 +48,7 @@ std::vector<std::string> CacheFolders(const std::vector<SourceConfig>& sources,
 
 std::vector<AnnotationFile> OpenFiles(const std::vector<SourceConfig>& sources) {
   if (sources.empty())
-    throw DataError(
+    throw ConfigError(
         "data: no source of records is given; set data.train (data.eval for held-out data)");
   if (sources.size() > std::numeric_limits<uint16_t>::max())
     throw DataError("data: more than 65535 sources");

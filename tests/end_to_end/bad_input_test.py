@@ -167,7 +167,7 @@ def missing_files(cases, folder, config):
     empty = write(f"{folder}/empty.jsonl", "")
     cases.refused("no records", case(
         config, 1, data__train=f"[{{annotations: {empty}, images: {folder}/images}}]"), 4, empty)
-    cases.refused("no sources", case(config, 1, data__train="[]"), 4, "data.train")
+    cases.refused("no sources", case(config, 1, data__train="[]"), 2, "data.train")
     cases.refused("missing model folder", case(config, 1, model__hf="/nowhere"), 4, "/nowhere")
     model = shutil.copytree(f"{folder}/model", f"{folder}/other")
     os.rename(f"{model}/tokenizer.json", f"{folder}/tokenizer.json")

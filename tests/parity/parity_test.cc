@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstdio>
+#include <set>
+#include <string>
 
 #include "models/families/families.h"
 #include "tests/parity/cell.h"
