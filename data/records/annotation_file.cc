@@ -31,6 +31,14 @@ constexpr int64_t kMostMetaBytes = 16 << 20;
   throw DataError(file.path + ": " + what);
 }
 
+// By its mark, or by the NUL beside the bracket that records begin with.
+bool IsUtf16(std::string_view head) {
+  const std::string_view begin = head.substr(0, 2);
+  if (begin == "\xff\xfe" || begin == "\xfe\xff") return true;
+  return begin.size() == 2 && begin.find('\0') != begin.npos &&
+         begin.find_first_of("{[") != begin.npos;
+}
+
 void RefuseOtherKinds(const TextFile& file) {
   using Kind = std::pair<std::string_view, const char*>;
   static constexpr std::array<Kind, 7> kKinds = {{
@@ -49,6 +57,8 @@ void RefuseOtherKinds(const TextFile& file) {
     if (head.starts_with(magic) && !(magic == "PAR1" && IsParquetName(file.path)))
       Refuse(file, what);
   }
+  if (IsUtf16(head) && !IsShardName(file.path))
+    Refuse(file, "is text in UTF-16; write it in UTF-8: iconv -f UTF-16 -t UTF-8 FILE > NEW");
   const size_t name = head.find('\0');  // no text holds a NUL
   if (name < 257 && head.find("ustar", 257) == 257 && !IsShardName(file.path))
     Refuse(file, "is a tar archive; a shard's name ends in .tar");
