@@ -20,6 +20,7 @@
 #include "data/index/cost_index_build.h"
 #include "data/index/cost_index_file.h"
 #include "data/records/annotation_file.h"
+#include "data/records/shard.h"
 #include "data/videos/video_file.h"
 
 namespace equipoise {
@@ -362,6 +363,25 @@ OpenedCostIndex FindOrBuild(const std::vector<SourceConfig>& sources, const Data
   return {std::move(index), builder.built(), 0};
 }
 
+// Names shards that may have been cut between two members: what they have is sound. Not only of a
+// build, as a cached index would hide it.
+void NoticeCutShards(const std::vector<SourceConfig>& sources, const CostIndexOptions& options) {
+  if (options.slice != 0 || !options.notice) return;
+  std::string first;
+  int64_t shards = 0, cut = 0;
+  for (const SourceConfig& source : sources) {
+    if (!IsShardName(source.annotations)) continue;
+    ++shards;
+    if (HasEndMark(TextFile(source.annotations))) continue;
+    if (cut++ == 0) first = source.annotations;
+  }
+  if (cut == 0) return;
+  options.notice(
+      fmt::format("{}: {} of {} shards without the blocks of zeros that end an archive: the "
+                  "samples behind may be cut off; compare the size with the original's",
+                  first, cut, shards));
+}
+
 }  // namespace
 
 OpenedCostIndex OpenCostIndex(const std::vector<SourceConfig>& sources, const DataConfig& config,
@@ -374,6 +394,7 @@ OpenedCostIndex OpenCostIndex(const std::vector<SourceConfig>& sources, const Da
     rebuilding.rebuild = true;
     opened = FindOrBuild(sources, config, chat_template, rebuilding);
   }
+  NoticeCutShards(sources, options);
   if (options.enforce_bad_share && TooManyBad(opened.index, config))
     FailBad(opened.index, sources, config, chat_template, options);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;

@@ -198,6 +198,13 @@ std::vector<RecordExtent> ScanShard(const TextFile& file) {
   return samples;
 }
 
+bool HasEndMark(const TextFile& file) {
+  constexpr int64_t kBlock = 512;
+  const int64_t last = std::max<int64_t>(file.bytes - kBlock, 0);
+  return ReadAt(file, static_cast<uint64_t>(last), kBlock).find_first_not_of('\0') ==
+         std::string::npos;
+}
+
 ParsedRecord ParseShardRecord(std::string_view sample) {
   return Guarded([&](Record& record) {
     const ShardSample members = ReadSample(sample);

@@ -17,7 +17,10 @@ namespace equipoise {
 // The extents of a shard's samples, from the first member's header to the last one's end. Reads the
 // headers alone. Throws DataError for damaged archives and those without a sample.
 std::vector<RecordExtent> ScanShard(const TextFile& file);
-// The same in any archive; none where it has no sample.
+// Whether a shard ends as archives do, with a block of zeros. One without is whole as far as it
+// goes, and may have been cut between two members.
+bool HasEndMark(const TextFile& file);
+// The samples of any archive; none where it has no sample.
 std::vector<RecordExtent> FindSamples(class TarReader& members);
 
 // Parses one sample's bytes as they lie in the shard. Its record is that of `json`, in any form of

@@ -254,6 +254,16 @@ TEST_CASE("a damaged shard is refused wherever it is cut", "[data][cpu]") {
     INFO(cut);
     CHECK(scan(whole.substr(0, cut)).find("cut") != std::string::npos);
   }
+  const auto ends = [&](const std::string& bytes) {
+    return HasEndMark(TextFile(folder.Write("b.tar", bytes)));
+  };
+  CHECK(ends(whole));
+  CHECK(ends(whole.substr(0, whole.size() - 512)));
+  for (const size_t cut : {512 + 1024, 512 + 1024 + 512 + 20, 512 + 1024 + 512 + 512}) {
+    INFO(cut);
+    CHECK(scan(whole.substr(0, cut)).empty());
+    CHECK_FALSE(ends(whole.substr(0, cut)));
+  }
   CHECK(scan(whole + whole).find("another follows") != std::string::npos);
   CHECK(scan(whole + std::string(20 * 512, '\0')).empty());
   std::string flipped = whole;
