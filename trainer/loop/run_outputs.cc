@@ -157,8 +157,9 @@ void RunOutputs::AddScalars(const StepMetrics& metrics) {
 void RunOutputs::NoteBadSamples(const std::vector<BadSample>& samples, int64_t step) {
   for (const BadSample& bad : samples) {
     if (!quarantine_.Add(bad, step, context_.rank())) continue;
-    spdlog::warn("{}:{}: {}: {}; its labels are ignored, see quarantine.jsonl", bad.file, bad.line,
-                 bad.id, bad.reason);
+    const std::string id = bad.id.empty() ? "" : bad.id + ": ";
+    spdlog::warn("{}:{}: {}{}; its labels are ignored, see quarantine.jsonl", bad.file, bad.line,
+                 id, bad.reason);
   }
 }
 
