@@ -157,6 +157,16 @@ LoraConfig ReadPeftConfig(const std::string& folder, const ModelConfig& model) {
       lora.train.push_back(ExactPattern(name.substr(0, name.rfind('.'))));
     }
   }
+  const std::string embedding = LayerSpecs(model).back().tied.name;
+  const std::string module = embedding.substr(0, embedding.rfind('.'));
+  const bool trained = !embedding.empty() && std::find(lora.train.begin(), lora.train.end(),
+                                                       ExactPattern(module)) != lora.train.end();
+  if (trained && !flag("ensure_weight_tying")) {
+    throw DataError(fmt::format(
+        "{}: ensure_weight_tying: is not set, so that PEFT's head is not the embedding that was "
+        "trained, and this model ties them; train or export the adapter again with it",
+        path));
+  }
   if (lora.targets.empty())
     throw DataError(file.path() + ": holds no tensor that is named ....lora_A.weight");
   return lora;
@@ -177,6 +187,7 @@ Json PeftConfigOf(const ModelConfig& config, const std::string& base) {
                {"use_rslora", lora.rslora},
                {"use_dora", lora.dora},
                {"modules_to_save", trained.empty() ? Json() : Json(trained)},
+               {"ensure_weight_tying", !TrainedTiedHead(config).empty()},
                {"bias", "none"},
                {"fan_in_fan_out", false},
                {"init_lora_weights", true},

@@ -93,6 +93,23 @@ void AddFused(const std::string& layer, const std::vector<WeightNames::Held>& pa
   named->emplace(layer + ".lora_magnitude_vector", magnitudes.flatten());
 }
 
+// Adds the head that is tied to a trained embedding.
+void AddTiedHead(const ModelConfig& config, const Tensors& tensors,
+                 std::map<std::string, LazyTensor>* named) {
+  const std::string head = TrainedTiedHead(config);
+  if (head.empty()) return;
+  const std::string theirs = PeftName(config, head);
+  const std::string embedding = LayerSpecs(config).back().tied.name;
+  // PEFT finds the head to tie in Transformers' own models alone.
+  if (theirs != std::string(kPeftPrefix) + "lm_head.weight") {
+    throw ConfigError(fmt::format(
+        "model.adapter.train: {} is the head too, and PEFT would not tie them in this model's "
+        "code; export with --merge",
+        embedding.substr(0, embedding.rfind('.'))));
+  }
+  named->emplace(theirs, tensors.at(embedding));
+}
+
 }  // namespace
 
 void LoadPeft(const std::vector<Parameter*>& parameters, const ModelConfig& config,
@@ -147,6 +164,7 @@ void WritePeft(const std::string& folder, const ModelConfig& config, const std::
     }
     named.emplace(PeftName(config, name), tensor);
   }
+  AddTiedHead(config, tensors, &named);
   WriteSafetensors(PeftTensorFile(folder), named, PeftMetadata(fused));
   std::ofstream out(PeftConfigFile(folder));
   out << PeftConfigOf(config, base).dump(2) << "\n";

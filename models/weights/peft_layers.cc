@@ -37,6 +37,12 @@ std::vector<WeightNames::Held> PartsInFile(const std::vector<WeightNames::Held>&
 
 }  // namespace
 
+std::string TrainedTiedHead(const ModelConfig& config) {
+  const LayerSpec last = LayerSpecs(config).back();
+  const bool trained = !last.tied.name.empty() && last.tied.role == ParameterRole::kWeight;
+  return trained ? last.name + ".weight" : "";
+}
+
 std::map<std::string, PeftTensor> TensorsFromPeft(const ModelConfig& model,
                                                   const SafetensorsHeader& header,
                                                   const std::string& path) {
@@ -64,6 +70,8 @@ std::map<std::string, PeftTensor> TensorsFromPeft(const ModelConfig& model,
       tensors[ours + last] = {key, rows, {is_ours ? i : 0, 1, count, 1}};
     }
   }
+  const LayerSpec head = LayerSpecs(model).back();
+  if (tensors.count(head.tied.name) > 0) tensors.erase(head.name + ".weight");
   return tensors;
 }
 

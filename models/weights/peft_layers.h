@@ -23,7 +23,13 @@ struct PeftTensor {
   FusedRows ranks;    // the ranks that are ours: rows of A, columns of B
 };
 
-// All of a file's tensors by our names. Throws DataError that begins with `path`.
+// Our name of a head's weight that is trained in full as the embedding that it is tied to; empty
+// for other models. PEFT's file has it under both names, and PEFT ties them again only where the
+// configuration says `ensure_weight_tying`: else its head stays the base's.
+std::string TrainedTiedHead(const ModelConfig& config);
+
+// All of a file's tensors by our names, a tied head beside its embedding left out. Throws DataError
+// that begins with `path`.
 std::map<std::string, PeftTensor> TensorsFromPeft(const ModelConfig& model,
                                                   const SafetensorsHeader& header,
                                                   const std::string& path);

@@ -28,6 +28,7 @@ VISION = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
 MODELS = {
     "llama biases": lambda: LlamaForCausalLM(LlamaConfig(**TEXT, attention_bias=True,
                                                          mlp_bias=True)),
+    "llama tied": lambda: LlamaForCausalLM(LlamaConfig(**{**TEXT, "tie_word_embeddings": True})),
     "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**{**TEXT, "num_key_value_heads": 1})),
     "internvl": lambda: InternVLForConditionalGeneration(InternVLConfig(
         vision_config=VISION, text_config=Qwen2Config(**TEXT).to_dict(), image_token_id=IMAGE,
@@ -36,6 +37,8 @@ MODELS = {
 CASES = {  # model, peft's settings, meshes
     "llama biases dora": ("llama biases", {"target_modules": ["q_proj", "v_proj", "down_proj"],
                                            "use_dora": True}),
+    "llama tied": ("llama tied", {"target_modules": ["q_proj"], "modules_to_save": ["embed_tokens"],
+                                  "ensure_weight_tying": True}),
     "qwen2 all dora": ("qwen2", {"target_modules": "all-linear", "use_dora": True}),
     "internvl all-linear": ("internvl", {"target_modules": "all-linear", "use_rslora": True}),
     "internvl v": ("internvl", {"target_modules": ["v_proj"],
@@ -82,6 +85,8 @@ def randomise(model):
                 weight.copy_(0.1 * torch.randn(weight.shape, generator=generator))
             elif "lora_magnitude" in key:
                 weight.mul_(1 + 0.1 * torch.randn(weight.shape, generator=generator))
+            elif "modules_to_save" in key:
+                weight.mul_(1 + 0.1 * torch.randn(weight.shape, generator=generator))
 
 
 def losses(model, batch):
@@ -100,12 +105,16 @@ def gradients(model):
         for name, weight in twin.named_parameters():
             if name in found:
                 weight.copy_(found[name])
-    return get_peft_model_state_dict(twin)
+    tensors = get_peft_model_state_dict(twin)
+    if twin.config.tie_word_embeddings:
+        del tensors["base_model.model.lm_head.weight"]  # the embedding's
+    return tensors
 
 
 def renamed(ours):
     """Modules that are trained in full have the model's own names."""
-    return {(name if name.startswith("base_model") else "base_model.model.model." + name): tensor
+    return {(name if name.startswith("base_model") else
+             "base_model.model.model." + name.removeprefix("model.")): tensor
             for name, tensor in ours.items()}
 
 

@@ -99,12 +99,40 @@ TEST_CASE("an exported folder is read back, by tensor-parallel ranks their parts
   }
 }
 
+TEST_CASE("PEFT's folder has a trained embedding as the head that is tied to it too", "[lora]") {
+  const ScratchFolder folder;
+  ModelConfig plain = testing::TinyText("llama", /*tied=*/true), config = plain;
+  config.lora.targets = {"q_proj"};
+  config.lora.train = {"model\\.embed_tokens"};
+  const std::string embedding = "model.embed_tokens.weight";
+  const auto ours = TrainedOf(testing::MakeModel(config));
+  WritePeft(folder.path(), config, "base", ours);
+  const SafetensorsReader file(PeftTensorFile(folder.path()));
+  CHECK(file.Read("base_model.model.lm_head.weight").equal(ours.at(embedding)));
+  Json json = ReadJsonFile(PeftConfigFile(folder.path()));
+  CHECK(json["ensure_weight_tying"] == true);
+  config.lora = ReadPeftConfig(folder.path(), plain);
+  CHECK(config.lora.train == std::vector<std::string>{"model\\.embed_tokens"});
+  const testing::TestModel model = testing::MakeModel(config);
+  LoadPeft(model.flat->parameters(), config, folder.path());
+  CHECK(TrainedOf(model).at(embedding).equal(ours.at(embedding)));
+  // Without it PEFT's head is the base's.
+  json["ensure_weight_tying"] = false;
+  WriteText(PeftConfigFile(folder.path()), json.dump());
+  CHECK_THROWS_WITH(ReadPeftConfig(folder.path(), plain), Catch::Contains("ensure_weight_tying: "));
+  plain.text.tie_word_embeddings = false;
+  CHECK(ReadPeftConfig(folder.path(), plain).train.size() == 2);
+}
+
 TEST_CASE("what PEFT cannot hold of a part is refused", "[lora]") {
-  ModelConfig dora = Adapted({"q_proj"}), whole = Adapted({"o_proj"});
+  ModelConfig dora = Adapted({"q_proj"}), whole = Adapted({"o_proj"}), tied = Adapted({"o_proj"});
   dora.lora.dora = true;
   whole.lora.train = {"model\\.layers\\.0\\.self_attn\\.k_proj"};
+  tied.text.tie_word_embeddings = true;
+  tied.lora.train = {"model\\.embed_tokens"};
   for (const auto& [config, words] :
-       {std::pair(dora, "model.adapter.dora: "), std::pair(whole, "model.adapter.train: ")}) {
+       {std::pair(dora, "model.adapter.dora: "), std::pair(whole, "model.adapter.train: "),
+        std::pair(tied, "model.adapter.train: model.embed_tokens is the head too")}) {
     const ScratchFolder folder;
     const auto tensors = TrainedOf(testing::MakeModel(config));
     CHECK_THROWS_WITH(WritePeft(folder.path(), config, "base", tensors),
