@@ -105,6 +105,23 @@ def resumed(results, folder, config, one):
                       "over another base" in done.stderr, done.stderr[-200:])
 
 
+def fewer_layers(results, folder, config):
+    """The weights of a layer that config.json does not have are named once, those in use never."""
+    smaller = f"{folder}/smaller"
+    shutil.copytree(f"{folder}/model", smaller)
+    with open(f"{smaller}/config.json", encoding="utf8") as file:
+        description = json.load(file)
+    description["text_config"]["num_hidden_layers"] -= 1
+    with open(f"{smaller}/config.json", "w", encoding="utf8") as file:
+        json.dump(description, file)
+    for model, lines in ((smaller, 1), (f"{folder}/model", 0)):
+        done = tiny_case.run(config, ranks=2, run__dir=f"{model}_run", **{
+            **LORA, "model__hf": model, "train__steps": 1})
+        results.check(f"{os.path.basename(model)}: {lines} lines of unused weights",
+                      done.returncode == 0 and done.stderr.count("weights are not used") == lines,
+                      done.stderr[-400:])
+
+
 def folders(results, folder, config):
     run = f"{folder}/one"
     done = tiny_case.program("export", run, "--out", f"{folder}/adapter")
@@ -211,6 +228,7 @@ def main():
         write_weights(folder)
         one = meshes(results, folder, config)
         resumed(results, folder, config, one)
+        fewer_layers(results, folder, config)
         folders(results, folder, config)
         quantised(results, folder, config)
         frozen(results, folder, config)

@@ -184,7 +184,9 @@ checkpoint: {{every: 1, keep: 5}}
     def plans(self):
         for ranks in ("1", "2"):
             self.run(f"plan for {ranks}", 1, "plan", "--ranks", ranks, says="projector")
-        self.run("dry run", 1, "train", "--dry-run")
+        done = self.run("dry run", 1, "train", "--dry-run")
+        self.check("weights beside the parts' are not missed", "are not used" not in done.stderr,
+                   done.stderr)
         text = f"a{self.parts.placeholder}b<|im_end|>\n"
         done = tiny_case.execute(tiny_case.command(self.config, 1, "data", "tokenize"), input=text)
         want = self.parts.tokenizer.encode(text[:-1], add_special_tokens=False).ids

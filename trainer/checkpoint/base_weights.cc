@@ -13,6 +13,7 @@
 #include "models/families/model_parts.h"
 #include "models/weights/peft_folder.h"
 #include "models/weights/safetensors.h"
+#include "models/weights/unused_weights.h"
 #include "models/weights/weights.h"
 #include "parallel/packed_weight.h"
 #include "trainer/common/durable_file.h"
@@ -125,6 +126,18 @@ void CheckFirstFolders(const std::vector<Parameter*>& parameters, const ModelCon
                        const ModelSection& section) {
   for (const FolderPart& part : FolderParts(parameters, model, section))
     CheckWeights(part.parameters, model, part.folder);
+}
+
+std::vector<std::string> UnusedInFolders(const ModelConfig& model, const ModelSection& section) {
+  std::vector<std::string> lines;
+  for (const FolderPart& part : FolderParts({}, model, section)) {
+    const std::vector<std::string> unused = UnusedWeights(model, part.folder);
+    if (unused.empty()) continue;
+    lines.push_back(fmt::format(
+        "{}: {} weights are not used, such as {}; do config.json and the weights belong together?",
+        part.folder.path, unused.size(), unused.front()));
+  }
+  return lines;
 }
 
 std::string BaseIdentity(const ModelSection& section, uint64_t seed) {

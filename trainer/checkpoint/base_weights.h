@@ -25,6 +25,10 @@ std::vector<std::string> SetFirstWeights(const std::vector<Parameter*>& paramete
 void CheckFirstFolders(const std::vector<Parameter*>& parameters, const ModelConfig& model,
                        const ModelSection& section);
 
+// A line for each of those folders that holds weights which the model does not use: as config.json
+// says fewer layers, for one. Reads only the headers of the files. Throws DataError.
+std::vector<std::string> UnusedInFolders(const ModelConfig& model, const ModelSection& section);
+
 // What tells one base from another: a hash of the headers of model.hf's files, and of samples of
 // their values; for random weights the seed. Throws DataError.
 std::string BaseIdentity(const ModelSection& section, uint64_t seed);

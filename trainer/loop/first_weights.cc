@@ -51,7 +51,11 @@ void CheckFirstWeights(const RunContext& context, const ModelConfig& model) {
   for (const auto& layer : layers) {
     for (Parameter* parameter : layer->parameters()) parameters.push_back(parameter);
   }
-  AgreeOrThrowDataError(context.world(), [&] { CheckFirstFolders(parameters, model, section); });
+  AgreeOrThrowDataError(context.world(), [&] {
+    CheckFirstFolders(parameters, model, section);
+    if (context.rank() != 0) return;
+    for (const std::string& line : UnusedInFolders(model, section)) spdlog::warn("{}", line);
+  });
 }
 
 void TakeFirstWeights(RunContext& context, const ModelConfig& model, FlatParameters& parameters) {

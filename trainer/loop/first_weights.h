@@ -9,9 +9,9 @@ namespace equipoise {
 // Weights of a run's first step: random, or those of model.hf, or of model.vision and model.llm
 // (model.init).
 
-// Checks that the weights are there, without reading values. Throws ConfigError where a folder is
-// needed and not given, DataError where its files do not hold every weight with its shape.
-// Collective.
+// Checks that the weights are there, without reading values; warns of others beside them. Throws
+// ConfigError where a folder is needed and not given, DataError where its files do not hold every
+// weight with its shape. Collective.
 void CheckFirstWeights(const RunContext& context, const ModelConfig& model);
 
 // Sets this rank's weights and their compute copies. Warns about matrices that are all zeros.
