@@ -24,7 +24,7 @@ struct ImageMarks {
   const char *start, *token, *end, *video;  // empty: none
 };
 
-// The first whose `token` a tokenizer has; Qwen2.5's for text have the last too.
+// The model's, else the first whose `token` a tokenizer has; Qwen2.5's for text have the last too.
 constexpr std::array<ImageMarks, 3> kImageMarks = {
     {{"<img>", "<IMG_CONTEXT>", "</img>", ""},
      {"", "<image>", "", "<video>"},
@@ -286,7 +286,7 @@ class ChatTemplate::Writer {
 };
 
 ChatTemplate::ChatTemplate(const std::string& name, const std::string& system,
-                           const Tokenizer* tokenizer)
+                           const Tokenizer* tokenizer, int64_t image_token)
     : form_(FindChatTemplate(name)), system_(system), tokenizer_(tokenizer) {
   if (form_ == nullptr) {
     std::string known;
@@ -313,7 +313,7 @@ ChatTemplate::ChatTemplate(const std::string& name, const std::string& system,
   if (!form_->end_of_turn.empty()) {
     end_of_turn_ = RequiredToken(*tokenizer, form_->end_of_turn, name);
   }
-  FindImageTokens();
+  FindImageTokens(image_token);
   for (const char* mark : {"<ref>", "</ref>", "<box>", "</box>", "<quad>", "</quad>"}) {
     if (const auto id = tokenizer->TokenId(mark))
       grounding_.Add({.content = mark, .id = *id}, mark);
@@ -333,16 +333,19 @@ ChatTemplate::Pieces ChatTemplate::Cut(std::string_view text) const {
   return pieces;
 }
 
-void ChatTemplate::FindImageTokens() {
-  for (size_t i = 0; i < kImageMarks.size() && image_token_ < 0; ++i) {
+void ChatTemplate::FindImageTokens(int64_t named) {
+  for (size_t i = 0; i < kImageMarks.size(); ++i) {
     const ImageMarks& marks = kImageMarks[i];
     const auto find = [this](const char* text) { return tokenizer_->TokenId(text).value_or(-1); };
-    image_token_ = find(marks.token);
-    if (image_token_ < 0) continue;
+    const int32_t token = find(marks.token);
+    const bool first = image_marks_ < 0;
+    if (token < 0 || (!first && token != named)) continue;
+    first_marks_ = first;
+    image_token_ = token;
     image_marks_ = static_cast<int>(i);
     image_start_ = find(marks.start);
     image_end_ = find(marks.end);
-    if (*marks.video != '\0') video_token_ = find(marks.video);
+    video_token_ = *marks.video == '\0' ? -1 : find(marks.video);
   }
 }
 
@@ -406,6 +409,7 @@ uint64_t ChatTemplate::fingerprint() const {
   std::string key = std::string(form_->name) + '\0' + system_ + '\0' + std::to_string(kVersion) +
                     '\0' + std::to_string(tokenizer_->fingerprint());
   for (const Piece& piece : begin_) key += '\0' + std::to_string(piece.token);
+  if (!first_marks_) key += '\0' + std::string(image_token_text());
   return XXH3_64bits(key.data(), key.size());
 }
 

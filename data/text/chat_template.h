@@ -45,8 +45,10 @@ class ChatTemplate {
  public:
   // Throws DataError when the tokenizer lacks a token of the template, ConfigError for an unknown
   // name. `system` replaces the template's own system text when not empty. `tokenizer` must outlive
-  // this object.
-  ChatTemplate(const std::string& name, const std::string& system, const Tokenizer* tokenizer);
+  // this object. `image_token`: the context token of pictures that the model names; without one
+  // among those that the tokenizer has, it is the first of them.
+  ChatTemplate(const std::string& name, const std::string& system, const Tokenizer* tokenizer,
+               int64_t image_token = -1);
 
   // Encodes `turns`, with `image_tokens[i]` context tokens for picture or video i. REQUIRES: as
   // many `<image>` and `<video>` in user turns (see PlaceImages). `with_answer_prompt` ends with
@@ -84,13 +86,14 @@ class ChatTemplate {
   };
   Pieces Cut(std::string_view text) const;
   TurnPieces Cut(const TurnForm& turn) const { return {Cut(turn.before), Cut(turn.after)}; }
-  void FindImageTokens();
+  void FindImageTokens(int64_t named);
 
   const ChatTemplateForm* form_;
   std::string system_;
   const Tokenizer* tokenizer_;
   int32_t end_of_turn_ = -1;
-  int image_marks_ = -1;  // index of the tokens of pictures; -1: the tokenizer has none
+  int image_marks_ = -1;     // index of the tokens of pictures; -1: the tokenizer has none
+  bool first_marks_ = true;  // it is the first that the tokenizer has
   int32_t image_token_ = -1, image_start_ = -1, image_end_ = -1, video_token_ = -1;
   AddedTokenFinder grounding_;
   Pieces begin_, lead_, rest_, finish_;

@@ -212,6 +212,27 @@ TEST_CASE("tokens of pictures are those of the vocabulary", "[data][cpu]") {
   }
 }
 
+TEST_CASE("tokens of pictures are those that the model names", "[data][cpu]") {
+  Json json = TinyTokenizerJson();  // which has <IMG_CONTEXT>
+  json["added_tokens"].push_back({{"id", 320}, {"content", "<image>"}, {"special", true}});
+  json["added_tokens"].push_back({{"id", 321}, {"content", "<video>"}, {"special", true}});
+  const Tokenizer both = ReadTokenizerJson(json);
+  const ChatTemplate first("chatml", "", &both), named("chatml", "", &both, 320);
+  CHECK(first.image_token_text() == "<IMG_CONTEXT>");
+  CHECK(first.video_token() == -1);
+  CHECK(named.image_token() == 320);
+  CHECK(named.video_token() == 321);
+  const auto encoded = named.Encode({{Role::kUser, "a<image>b"}}, {2});
+  CHECK(both.Decode(encoded.ids, false) == "<|im_start|>user\na<image><image>b<|im_end|>\n");
+  // Other ids need another cost index; the same ids keep theirs.
+  CHECK(named.fingerprint() != first.fingerprint());
+  for (const int64_t id : {int64_t{first.image_token()}, int64_t{7}, int64_t{-1}}) {
+    const ChatTemplate same("chatml", "", &both, id);
+    CHECK(same.image_token() == first.image_token());
+    CHECK(same.fingerprint() == first.fingerprint());
+  }
+}
+
 TEST_CASE("a video has tokens of its own, where a turn has videos", "[data][cpu]") {
   Json json = TinyTokenizerJson();
   json["added_tokens"].erase(5);  // <IMG_CONTEXT>

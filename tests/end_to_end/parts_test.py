@@ -40,21 +40,21 @@ INTERNVL_TOKENS = ["<img>", "</img>", "<IMG_CONTEXT>", "<quad>", "</quad>", "<re
                    "<box>", "</box>"]
 
 
-def write_tokenizer(folder, records):
+def write_tokenizer(folder, records, special=CHATML):
     os.makedirs(folder, exist_ok=True)
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     texts = [t["value"].replace("<image>", "") for r in records for t in r["conversations"]]
     tokenizer.train_from_iterator(texts + ["system user assistant\n"], trainers.BpeTrainer(
-        vocab_size=360, special_tokens=CHATML, show_progress=False,
+        vocab_size=360, special_tokens=special, show_progress=False,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
     tokenizer.save(f"{folder}/tokenizer.json")
     with open(f"{folder}/tokenizer_config.json", "w", encoding="utf8") as file:
         json.dump({"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|im_end|>",
                    "added_tokens_decoder": {
                        str(tokenizer.token_to_id(t)): {"content": t, "special": True}
-                       for t in CHATML}}, file)
+                       for t in special}}, file)
     return tokenizer
 
 
@@ -74,7 +74,8 @@ class Llava:
                               image_mean=[0.4, 0.5, 0.6]).save_pretrained(f"{folder}/clip")
         self.vision, self.encoder = f"{folder}/clip", clip.vision_model
         self.llm = f"{folder}/qwen2"
-        self.tokenizer = write_tokenizer(self.llm, records)
+        # It has another family's token for pictures too.
+        self.tokenizer = write_tokenizer(self.llm, records, [*CHATML, "<IMG_CONTEXT>"])
         self.decoder = Qwen2ForCausalLM(Qwen2Config(
             vocab_size=self.tokenizer.get_vocab_size(), hidden_size=48, intermediate_size=96,
             num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,

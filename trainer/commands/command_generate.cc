@@ -188,7 +188,8 @@ class Answerer {
     setup_ = std::make_unique<RunSetup>(SetUpRun(config, mpi));
     data_ = config.data;
     tokenizer_ = std::make_unique<Tokenizer>(Tokenizer::Read(source.folder));
-    template_ = std::make_unique<ChatTemplate>(data_.chat_template, data_.system, tokenizer_.get());
+    template_ = std::make_unique<ChatTemplate>(data_.chat_template, data_.system, tokenizer_.get(),
+                                               config_.image_token_id);
     if (config_.image_token_id < 0) config_.image_token_id = template_->image_token();
     CheckVocabulary(source.folder, config_, *tokenizer_, *template_);
     recorder_ = std::make_unique<TimelineRecorder>(mpi.rank());

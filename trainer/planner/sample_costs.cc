@@ -115,7 +115,8 @@ bool HasAnnotations(const DataConfig& data) {
 struct Reading {
   Reading(const RunConfig& config, const ModelConfig& model)
       : tokenizer(ReadTokenizer(config)),
-        chat_template(config.data.chat_template, config.data.system, &tokenizer),
+        chat_template(config.data.chat_template, config.data.system, &tokenizer,
+                      model.image_token_id),
         options(SampleOptionsOf(config.data, model)) {}
 
   Tokenizer tokenizer;

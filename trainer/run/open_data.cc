@@ -81,7 +81,8 @@ OpenedData::OpenedData(const RunConfig& config, const std::vector<SourceConfig>&
                        Communicator& world, const OpenDataOptions& options)
     : model_config(ModelConfigOf(config)),
       tokenizer(ReadTokenizer(config)),
-      chat_template(config.data.chat_template, config.data.system, &tokenizer),
+      chat_template(config.data.chat_template, config.data.system, &tokenizer,
+                    model_config.image_token_id),
       opened((CheckSettings(config),
               CheckVocabulary(TokenizerPath(config), model_config, tokenizer, chat_template),
               OpenIndex(config, sources, *this, world, options))),
