@@ -99,6 +99,17 @@ std::string Explain(const CLI::App& app, const CLI::ParseError& error) {
   return fmt::format("there is no subcommand '{}'{}", ShownText(rest.front(), 60), advice);
 }
 
+// Shows one value of options that take one each time that they are given, where CLI11 shows
+// several.
+void ShowSingleValues(CLI::App& app) {
+  for (CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    for (CLI::Option* option : command->get_options([](const CLI::Option* each) {
+           return each->get_expected_max() > 1 && !each->get_allow_extra_args();
+         }))
+      option->option_text("TEXT");
+  }
+}
+
 // The message of an error, with the file and line of the setting that it is about, also when the
 // setting was refused after the configuration had been read.
 std::string LocatedMessage(const CLI::App& app, const UserError& error) {
@@ -199,6 +210,7 @@ int RunProgram(int argc, char** argv) {
   AddGenerateCommand(app, mpi, run);
   AddProfileCommand(app, mpi, run);
   AddDoctorCommand(app, mpi, run);
+  ShowSingleValues(app);
 
   try {
     app.parse(argc, argv);

@@ -36,6 +36,12 @@ def usage(cases, config):
     cases.refused("unknown option", [program, "train", config, "--fast"], 2, "--fast")
     cases.refused("a setting as an option", [program, "train", config, "--steps", "3"], 2,
                   "not expected: --steps 3", "--set train.steps=3")
+    cases.refused("two values of an option that takes one", [
+        program, "generate", "x", "--prompt", "Q", "--image", "a.png", "b.png"], 2,
+        "not expected: b.png")
+    shown = tiny_case.execute([program, "generate", "--help"]).stdout
+    cases.results.check("and the help shows one", "--image TEXT  " in shown and
+                        "--set TEXT  " in shown and "..." not in shown.split("Examples")[0], shown)
     cases.refused("a subcommand with a slip", [program, "trian", config], 2, "trian",
                   "did you mean 'train'?")
     cases.refused("unknown option on 2 ranks",
