@@ -9,7 +9,7 @@ namespace equipoise {
 namespace {
 
 // The first record whose source is not below `source`: records are in the order of their sources.
-int64_t FirstRecord(const CostIndex& index, size_t source) {
+int64_t FirstRecord(const CostIndex& index, int64_t source) {
   int64_t begin = 0, end = index.size();
   while (begin < end) {
     const int64_t middle = begin + (end - begin) / 2;
@@ -24,26 +24,26 @@ int64_t FirstRecord(const CostIndex& index, size_t source) {
 
 }  // namespace
 
-EpochSamples::EpochSamples(const CostIndex* index, const std::vector<double>& repeat, uint64_t seed,
-                           int64_t epoch)
+EpochSamples::EpochSamples(const CostIndex* index, const std::vector<RepeatedSources>& repeat,
+                           uint64_t seed, int64_t epoch)
     : index_(index) {
-  EQUIPOISE_CHECK(FirstRecord(*index, repeat.size()) == index->size(), "more sources than ",
-                  repeat.size());
-  int64_t places = 0;
-  for (size_t source = 0; source < repeat.size(); ++source) {
+  int64_t places = 0, source = 0;
+  for (const RepeatedSources& group : repeat) {
     Block block{places, places, FirstRecord(*index, source), 0, 0, std::nullopt};
-    block.records = FirstRecord(*index, source + 1) - block.first;
-    block.whole = static_cast<int64_t>(repeat[source]);
-    const auto part = static_cast<int64_t>((repeat[source] - static_cast<double>(block.whole)) *
+    block.records = FirstRecord(*index, source + group.sources) - block.first;
+    block.whole = static_cast<int64_t>(group.times);
+    const auto part = static_cast<int64_t>((group.times - static_cast<double>(block.whole)) *
                                            static_cast<double>(block.records));
     if (block.whole > 0 && part > 0) {
-      block.part.emplace(block.records,
-                         KeyedRandom(seed, static_cast<uint64_t>(epoch), 1 + source));
+      block.part.emplace(block.records, KeyedRandom(seed, static_cast<uint64_t>(epoch),
+                                                    1 + static_cast<uint64_t>(source)));
     }
     block.end += block.whole * block.records + part;
     places = block.end;
+    source += group.sources;
     blocks_.push_back(block);
   }
+  EQUIPOISE_CHECK(FirstRecord(*index, source) == index->size(), "more sources than ", source);
 }
 
 int64_t EpochSamples::operator[](int64_t place) const {

@@ -10,13 +10,19 @@
 
 namespace equipoise {
 
-// Samples of an epoch by place, in the order of the index, computed instead of listed. A source
-// contributes its records `repeat` times: below 1 the first part of them; above 1 all of them
+// Sources that are repeated as one, as the files of a range are.
+struct RepeatedSources {
+  double times = 1;
+  int64_t sources = 1;
+};
+
+// Samples of an epoch by place, in the order of the index, computed instead of listed. Sources
+// contribute their records `repeat` times: below 1 the first part of them; above 1 all of them
 // repeatedly, and for the fraction a part that is drawn for each epoch.
 class EpochSamples {
  public:
-  // `index` must outlive this object; `repeat` has a value for each source.
-  EpochSamples(const CostIndex* index, const std::vector<double>& repeat, uint64_t seed,
+  // `index` must outlive this object; `repeat` has all sources, in their order.
+  EpochSamples(const CostIndex* index, const std::vector<RepeatedSources>& repeat, uint64_t seed,
                int64_t epoch);
 
   int64_t size() const { return blocks_.empty() ? 0 : blocks_.back().end; }
@@ -26,10 +32,10 @@ class EpochSamples {
   SampleList list() const;
 
  private:
-  // The places of one source.
+  // The places of sources that are repeated as one.
   struct Block {
     int64_t begin, end;               // places
-    int64_t first, records;           // its records in the index
+    int64_t first, records;           // their records in the index
     int64_t whole;                    // repetitions of all records
     std::optional<Permutation> part;  // order of the records of the fraction
   };

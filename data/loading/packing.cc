@@ -39,10 +39,11 @@ Pack MakePack(const CostIndex& index, std::span<const int64_t> samples, LossWeig
   return pack;
 }
 
-std::vector<double> SourceRepeats(const std::vector<SourceConfig>& sources) {
-  std::vector<double> repeats;
-  repeats.reserve(sources.size());
-  for (const SourceConfig& source : sources) repeats.push_back(source.repeat);
+std::vector<RepeatedSources> SourceRepeats(const std::vector<SourceConfig>& sources) {
+  std::vector<RepeatedSources> repeats;
+  for (const SourceConfig& source : sources) {
+    if (source.files > 0) repeats.push_back({source.repeat, source.files});
+  }
   return repeats;
 }
 

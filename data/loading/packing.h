@@ -48,8 +48,8 @@ struct DataPosition {
   int64_t pack = 0;  // packs of this epoch already used
 };
 
-// `repeat` of each source.
-std::vector<double> SourceRepeats(const std::vector<SourceConfig>& sources);
+// `repeat` of the sources; files of a range are one.
+std::vector<RepeatedSources> SourceRepeats(const std::vector<SourceConfig>& sources);
 
 std::vector<SampleSize> SizesOf(const CostIndex& index, const std::vector<int64_t>& samples);
 
@@ -65,7 +65,7 @@ class EpochPacker {
     GroupOptions groups;  // limits that are 0 are chosen from the first epoch's samples
     int64_t window = 0;   // samples that are grouped at a time; 0: all of an epoch
     int64_t data_ranks = 1;
-    std::vector<double> repeat;  // of each source
+    std::vector<RepeatedSources> repeat;
     LossWeight loss = LossWeight::kToken;
   };
   // Throws DataError when no sample can be used, or when an epoch has less than one step (what to

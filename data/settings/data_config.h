@@ -15,7 +15,10 @@ struct SourceConfig {
   std::string images = ".";
   double repeat = 1.0;
   int64_t max_tiles = 0;
-  std::string listed_in = {};  // `meta.json: NAME` for a source of a meta file; no field of its own
+  // No fields of their own, set where a source that stands for several files is taken apart:
+  std::string listed_in = {};  // `meta.json: NAME` for a source of a meta file
+  std::string range = {};      // for a file of a range, the range as it was given
+  int64_t files = 1;           // of the range, in its first file; 0 in the others
 
   template <class Visitor>
   void VisitFields(Visitor& visit) {
@@ -25,11 +28,10 @@ struct SourceConfig {
         "range of files (a-{000..127}.tar), or InternVL's meta file of sources");
     visit("images", images,
           "folder that the records' image paths are relative to (not of shards and meta files)");
-    visit(
-        "repeat", repeat,
-        "times that the records are used in an epoch; a fraction below 1 takes the first part, of "
-        "each file; held-out records are used once",
-        Between(0, 1000));
+    visit("repeat", repeat,
+          "times that the records are used in an epoch; a fraction below 1 takes the first part; "
+          "held-out records are used once",
+          Between(0, 1000));
     visit("max_tiles", max_tiles, "data.tiles.max of this source's pictures; 0 = that of all",
           Between(0, 64));
   }

@@ -38,13 +38,13 @@ CostIndex RandomIndex(const TemporaryFolder& folder, const std::vector<int64_t>&
 }
 
 EpochPacker::Options Options(int64_t max_tokens, int64_t global_batch, uint64_t seed,
-                             std::vector<double> repeat) {
+                             const std::vector<double>& repeat) {
   EpochPacker::Options options;
   options.groups.limits = {20, max_tokens};
   options.groups.global_batch = global_batch;
   options.groups.seed = seed;
   options.groups.cost = {.patch = 300, .token = 1};
-  options.repeat = std::move(repeat);
+  for (const double times : repeat) options.repeat.push_back({times});
   return options;
 }
 
@@ -136,6 +136,28 @@ TEST_CASE("repeat takes the first part, or repeats with another part each epoch"
     parts.insert(thrice);
   }
   CHECK(parts.size() == 2);
+}
+
+TEST_CASE("a fraction of several files is one of all their records", "[data][cpu]") {
+  const TemporaryFolder folder, other;
+  const auto list = [](const CostIndex& index, const std::vector<RepeatedSources>& repeat) {
+    std::vector<int64_t> samples;
+    const EpochSamples epoch(&index, repeat, /*seed=*/3, /*epoch=*/1);
+    for (int64_t place = 0; place < epoch.size(); ++place) samples.push_back(epoch[place]);
+    return samples;
+  };
+  const CostIndex files = RandomIndex(folder, {5, 5, 1, 1, 1, 1, 7}, 50);
+  const CostIndex one = RandomIndex(other, {10, 4, 7}, 50);
+  const auto samples = list(files, {{1.5, 2}, {0.25, 4}, {1, 1}});
+  CHECK(samples.size() == 15 + 1 + 7);
+  CHECK(samples == list(one, {{1.5}, {0.25}, {1}}));
+  SourceConfig first{"0.tar"}, second{"1.tar"};
+  first.files = 2;
+  second.files = 0;
+  const auto repeats = SourceRepeats({first, second, {"a.jsonl", ".", 0.5}});
+  REQUIRE(repeats.size() == 2);
+  CHECK(repeats[0].sources == 2);
+  CHECK(repeats[1].times == 0.5);
 }
 
 TEST_CASE("the order depends on seed and epoch alone", "[data][cpu]") {

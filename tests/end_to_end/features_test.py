@@ -247,6 +247,24 @@ METRICS = {"step", "loss", "grad_norm", "lr", "tokens", "samples", "images", "st
            "tokens_per_s", "mem_peak_bytes", "rss_peak_bytes", "data_wait_s", "skipped_samples"}
 
 
+def of_a_range(bench, folder):
+    """A fraction of a range is one of all its records, as of one file that has them."""
+    with open(f"{folder}/train.jsonl") as file:
+        lines = file.readlines()
+    for part in range(3):
+        with open(f"{folder}/part-{part}.jsonl", "w") as out:
+            out.writelines(lines[20 * part:20 * (part + 1)])
+    source = "[{{annotations: '{}', images: {}/images, repeat: 1.4}}]"
+    run_dir, _ = bench.run("a fraction of a range of files", data__train=source.format(
+        f"{folder}/part-{{0..2}}.jsonl", folder))
+    one, _ = bench.run("the same of one file", data__train=source.format(
+        f"{folder}/train.jsonl", folder))
+    again, _ = bench.run("a range's config.yaml", config=f"{run_dir}/config.yaml")
+    losses = [tiny_case.losses(run) for run in (run_dir, one, again)]
+    bench.results.check("a range is repeated as one file, also by its run's config.yaml",
+                        losses[0] == losses[1] == losses[2], str(losses))
+
+
 def run_files(bench, base):
     check = bench.results.check
     missing = METRICS - set(base["row"])
@@ -378,6 +396,7 @@ def main():
         lambda: loss_weights(bench, base), lambda: models(bench, folder, records),
         lambda: schedules(bench), lambda: held_out(bench, folder),
         lambda: non_finite(bench, folder), lambda: run_files(bench, base), lambda: probe(bench),
+        lambda: of_a_range(bench, folder),
         lambda: probe_forecast(bench, folder),
         lambda: traces(bench))
     shutil.rmtree(folder)

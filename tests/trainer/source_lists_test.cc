@@ -24,6 +24,12 @@ TEST_CASE("a range of numbers stands for its files", "[settings][cpu]") {
   CHECK(shards[3].annotations == "a/011.tar");
   CHECK(shards[3].images == "x");
   CHECK(shards[3].repeat == 0.5);
+  CHECK(shards[0].files == 4);
+  CHECK(shards[3].files == 0);
+  const auto given = WithRanges(shards);
+  REQUIRE(given.size() == 1);
+  CHECK(given[0].annotations == "a/{008..011}.tar");
+  CHECK(WithRanges(Expanded({"a/b.jsonl", "x", 1}))[0].annotations == "a/b.jsonl");
   CHECK(Expanded({"a/b.jsonl", "x", 1})[0].annotations == "a/b.jsonl");
   CHECK(Expanded({"{9..10}.jsonl", "x", 1})[1].annotations == "10.jsonl");
   for (const char* bad : {"{5..2}.tar", "{a..c}.tar", "{0..99999}.tar", "{..}.tar"}) {

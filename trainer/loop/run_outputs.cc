@@ -22,6 +22,7 @@
 #include "trainer/outputs/report_files.h"
 #include "trainer/outputs/report_picture.h"
 #include "trainer/planner/plan_yaml.h"
+#include "trainer/settings/source_lists.h"
 
 namespace equipoise {
 namespace {
@@ -101,7 +102,11 @@ RunOutputs::RunOutputs(RunContext& context, const RunFolder& folder, const RunDa
 
 void RunOutputs::WriteDescription(const TrainingPlan& planned) const {
   const RunConfig& config = context_.config;
-  WriteFileDurably(folder_.Path("config.yaml"), WriteConfig(config));
+  RunConfig given = config;
+  for (std::vector<SourceConfig>* sources :
+       {&given.data.train, &given.data.eval, &given.eval.answers})
+    *sources = WithRanges(*sources);
+  WriteFileDurably(folder_.Path("config.yaml"), WriteConfig(given));
   const bool runs_ahead = config.parallel.prefetch && FillsBubbles(planned.plan.encoder);
   WriteFileDurably(folder_.Path("plan.yaml"),
                    PlanToYaml(planned.plan, planned.prediction, runs_ahead));

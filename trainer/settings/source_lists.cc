@@ -158,13 +158,27 @@ void ExpandSources(std::vector<SourceConfig>& sources) {
       sets.push_back(source);
     }
     for (SourceConfig& set : sets) {
-      for (std::string& file : FilesOf(set.annotations)) {
-        set.annotations = std::move(file);
+      const std::vector<std::string> files = FilesOf(set.annotations);
+      if (files.size() > 1) set.range = set.annotations;
+      set.files = std::ssize(files);
+      for (const std::string& file : files) {
+        set.annotations = file;
         expanded.push_back(set);
+        set.files = 0;
       }
     }
   }
   sources = std::move(expanded);
+}
+
+std::vector<SourceConfig> WithRanges(const std::vector<SourceConfig>& sources) {
+  std::vector<SourceConfig> given;
+  for (const SourceConfig& source : sources) {
+    if (source.files == 0) continue;
+    given.push_back(source);
+    if (!source.range.empty()) given.back().annotations = source.range;
+  }
+  return given;
 }
 
 RunConfig ReadRunConfig(const std::string& path, const std::vector<Override>& overrides) {

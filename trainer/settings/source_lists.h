@@ -16,6 +16,10 @@ namespace equipoise {
 // data set that cannot be used as it says.
 void ExpandSources(std::vector<SourceConfig>& sources);
 
+// The same with ranges of files as they were given, which makes a fraction in `repeat` one of all
+// their records when they are read again.
+std::vector<SourceConfig> WithRanges(const std::vector<SourceConfig>& sources);
+
 // Reads a run's configuration from its file and `--set`; the sources of data.train, data.eval and
 // eval.answers are expanded. Throws ConfigError and DataError.
 RunConfig ReadRunConfig(const std::string& path, const std::vector<Override>& overrides);
