@@ -118,6 +118,19 @@ TEST_CASE("a plan whose encoder runs a step ahead is examined", "[doctor][cpu]")
   CHECK(FillsBubbles(subject.planned->plan.encoder));
 }
 
+TEST_CASE("a plan that recomputes in some modules is examined", "[doctor][cpu]") {
+  const ScratchFolder folder;
+  const Diagnosis recomputed =
+      DiagnosisOf(folder, {"parallel.pipeline=2", "parallel.data=2", "parallel.tensor=2",
+                           "balance.recompute=full", "balance.recompute_modules=[vision]"});
+  CheckAddsUp(recomputed.table);
+  const Subject subject = ReadSubject(folder.Path("plan.json"));
+  REQUIRE(subject.planned.has_value());
+  const std::vector<Recompute>& layers = subject.planned->plan.recompute;
+  CHECK(std::count(layers.begin(), layers.end(), Recompute::kFull) > 0);
+  CHECK(std::count(layers.begin(), layers.end(), Recompute::kNone) > 0);
+}
+
 TEST_CASE("a plan with context ranks is examined", "[doctor][cpu]") {
   const ScratchFolder folder;
   const Diagnosis context =

@@ -43,9 +43,10 @@ std::string SettingOf(const Plan& plan, const Plan& from) {
     }
   }
   std::string text = parallel.empty() ? "" : fmt::format("parallel: {{{}}}", parallel);
-  if (recomputes_otherwise)
-    text +=
-        std::string(text.empty() ? "" : "\n") + "balance: {recompute: bar, recompute_layers: []}";
+  if (recomputes_otherwise) {
+    text += text.empty() ? "" : "\n";
+    text += "balance: {recompute: bar, recompute_layers: [], recompute_modules: []}";
+  }
   return text;
 }
 

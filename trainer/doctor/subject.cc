@@ -79,6 +79,7 @@ PlannedConfig Pinned(RunConfig config, const std::string& name, const std::strin
   config.parallel.encoder_stream = given.encoder_stream;
   config.parallel.encoder_static = given.encoder_static;
   config.balance.recompute_layers = file.balance.recompute_layers;
+  config.balance.recompute_modules.clear();  // the layers say what was chosen by them
   if (file.balance.tokens > 0) config.balance.tokens = file.balance.tokens;
   if (file.balance.tiles > 0) config.balance.tiles = file.balance.tiles;
   if (file.train.global_batch > 0) config.train.global_batch = file.train.global_batch;
