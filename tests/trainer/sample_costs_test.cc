@@ -7,9 +7,13 @@
 #include <utility>
 
 #include "configs/base/error.h"
+#include "data/index/cost_index_open.h"
+#include "data/text/chat_template.h"
+#include "models/families/families.h"
 #include "models/families/presets.h"
 #include "tests/data/tiny_tokenizer.h"
 #include "tests/trainer/scratch_folder.h"
+#include "trainer/settings/data_options.h"
 
 namespace equipoise {
 namespace {
@@ -156,6 +160,32 @@ TEST_CASE("records that all have a defect are told with it", "[sample_costs][cpu
                                                 ": none of 3 records that were read") &&
                         Catch::Contains("bad_json 1") && Catch::Contains("bad_field 2") &&
                         Catch::Contains("such as: ") && Catch::Contains("data CONFIG check"));
+}
+
+TEST_CASE("an epoch without a sample is refused by its repeats", "[sample_costs][cpu]") {
+  const ScratchFolder folder;
+  WriteText(folder.Path("tokenizer.json"), TinyTokenizerJson().dump());
+  RunConfig config;
+  config.run.dir = folder.Path("run");
+  config.data.tokenizer = folder.path();
+  config.data.train = {Records(folder, "some.jsonl", 3, 9), Records(folder, "bad.jsonl", 3, 9)};
+  WriteText(config.data.train[1].annotations, "{}\n");  // whose share of an epoch is empty anyway
+  config.data.train[0].repeat = 0;
+  config.data.max_bad_share = 1;
+  const ModelConfig model = PresetConfig("internvl2-26b");
+  const auto refusal = Catch::Contains("data.train: `repeat` of the sources leaves no sample");
+  for (const double of_bad : {1.0, 0.0}) {
+    config.data.train[1].repeat = of_bad;
+    CHECK_THROWS_WITH(GatherSampleCosts(config, model), refusal);
+  }
+  const Tokenizer tokenizer = ReadTokenizer(config);
+  const ChatTemplate chat_template(config.data.chat_template, config.data.system, &tokenizer);
+  CostIndexOptions build;
+  build.images = ImageSpecOf(model);
+  OpenCostIndex(config.data.train, config.data, chat_template, build);
+  CHECK_THROWS_WITH(GatherSampleCosts(config, model), refusal);
+  config.data.train[0].repeat = 1;
+  CHECK(GatherSampleCosts(config, model).source.find("cost index ") == 0);
 }
 
 TEST_CASE("without any costs the way out is told", "[sample_costs][cpu]") {

@@ -124,6 +124,12 @@ struct Reading {
   SampleOptions options;
 };
 
+DataError NothingRepeated() {
+  return DataError(
+      "data.train: `repeat` of the sources leaves no sample of the records that can be used; raise "
+      "it for one of them");
+}
+
 std::optional<SampleCosts> FromIndex(const RunConfig& config, const Reading& reading) {
   CostIndexOptions find;
   find.images = reading.options.images;
@@ -133,6 +139,8 @@ std::optional<SampleCosts> FromIndex(const RunConfig& config, const Reading& rea
   if (!found) return std::nullopt;
   const auto index = std::make_shared<const CostIndex>(std::move(*found));
   SampleCosts costs = CostsOfIndex(*index, config);
+  if (costs.list.size == 0 && index->CountDefects()[static_cast<size_t>(Defect::kNone)] > 0)
+    throw NothingRepeated();
   // The function owns the index from now on.
   costs.list.size_at = [index, size_at = costs.list.size_at](int64_t i) { return size_at(i); };
   return costs;
@@ -209,6 +217,7 @@ SampleCosts FromSomeRecords(const DataConfig& data, const Reading& reading) {
     read += some.sizes.size();
   }
   RequireUsable(sources, data.train.front().annotations);
+  if (read > 0 && epoch == 0) throw NothingRepeated();
   std::vector<SampleSize> sizes;
   for (const SomeRecords& some : sources) {
     if (some.sizes.empty()) continue;
