@@ -31,4 +31,9 @@ constexpr bool HasFixedSamples(GroupMethod method) {
   return method == GroupMethod::kRandom || method == GroupMethod::kLengthGrouped;
 }
 
+// Whether no micro-batch has more patches or tokens than the limits. `packed` bounds tokens alone.
+constexpr bool KeepsBothLimits(GroupMethod method) {
+  return !HasFixedSamples(method) && method != GroupMethod::kPacked;
+}
+
 }  // namespace equipoise

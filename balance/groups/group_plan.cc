@@ -153,10 +153,6 @@ std::vector<int64_t> TakeUnfilled(std::span<const SampleSize> sizes, const Group
   return taken;
 }
 
-bool KeepsBothLimits(GroupMethod method) {
-  return !HasFixedSamples(method) && method != GroupMethod::kPacked;
-}
-
 // The most patches and the most tokens of a sample within the limits, at least a unit and 1.
 GroupLimits LargestHeld(const SampleList& samples, const GroupOptions& options) {
   GroupLimits largest{options.patch_unit, 1};

@@ -212,6 +212,32 @@ TEST_CASE("the plan says which tensor ranks a copy of the encoder has", "[plan_r
   CHECK(text.str().find(layers + layers.substr(1)) == std::string::npos);
 }
 
+TEST_CASE("no pack of an epoch is larger than the one that memory is planned for",
+          "[plan_run][cpu]") {
+  const ModelConfig model = PresetConfig("internvl2-26b");
+  for (const auto& method : NamesOf(GroupMethod())) {
+    INFO(method.name);
+    const RunConfig config =
+        Config({"balance.group=" + std::string(method.name), "train.global_batch=350"});
+    const Workload load = PlanWorkload(GatherSampleCosts(config, model), config, model).workload;
+    LayerLoad largest;
+    for (const std::vector<LayerLoad>& step : load.steps) {
+      for (const LayerLoad& pack : step) {
+        largest.patches = std::max(largest.patches, pack.patches);
+        largest.patch_pairs = std::max(largest.patch_pairs, pack.patch_pairs);
+        largest.image_tokens = std::max(largest.image_tokens, pack.image_tokens);
+        largest.tokens = std::max(largest.tokens, pack.tokens);
+      }
+    }
+    CHECK(load.steps.size() == 4);
+    CHECK(load.worst.patches >= largest.patches);
+    CHECK(load.worst.patch_pairs >= largest.patch_pairs);
+    CHECK(load.worst.image_tokens >= largest.image_tokens);
+    CHECK(load.worst.tokens >= largest.tokens);
+    if (!HasFixedSamples(method.value)) CHECK(load.worst.tokens == 4096);
+  }
+}
+
 TEST_CASE("padding costs time and makes larger micro-batches", "[plan_run][cpu]") {
   std::vector<std::string> set = {"parallel.pipeline=8", "parallel.tensor=2",
                                   "parallel.schedule=1f1b", "balance.recompute=full",

@@ -95,13 +95,16 @@ PlanBalance Measure(const PlannedEpoch& planned, const GroupOptions& options, in
           metrics.dist_ratio_text,  metrics.dist_ratio_time, planned.OfAll(epoch.groups)};
 }
 
-// The load of the largest micro-batch that the limits allow; for groups of a fixed number of
-// samples, the maximum of each component over the groups.
+// The load of the largest micro-batch that the limits allow; of what they do not bound, the maximum
+// of each component over the groups.
 LayerLoad WorstLoad(const PlannedEpoch& planned) {
-  const PictureLoad most = planned.images.LoadOfTiles(planned.options.limit_units());
-  LayerLoad worst = SingleSegment(most, planned.options.limits.tokens);
-  if (!HasFixedSamples(planned.options.method)) return worst;
-  worst = {};
+  const GroupMethod method = planned.options.method;
+  const int64_t tokens = planned.options.limits.tokens;
+  if (KeepsBothLimits(method)) {
+    return SingleSegment(planned.images.LoadOfTiles(planned.options.limit_units()), tokens);
+  }
+  LayerLoad worst;
+  if (!HasFixedSamples(method)) worst = SingleSegment({}, tokens);
   for (const MicroBatchLoad& each : planned.loads) {
     const LayerLoad row = RowLoad(each, planned.options.pad);
     worst.patches = std::max(worst.patches, row.patches);
