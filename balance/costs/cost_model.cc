@@ -260,20 +260,26 @@ CostModel::Halves CostModel::HalvesOf(const LayerSpec& work, const LayerLoad& lo
   return halves;
 }
 
-// Times of a layer whose weights are all trained.
+// Times of a layer whose weights are all trained; but of gradients with the loss, which are in
+// forward, those that the layer computes.
 LayerTimes CostModel::TrainedTimes(const Group& group, const Halves& halves,
                                    const LayerLoad& load) const {
   LayerTimes times = Sum(group.work, halves.attention, halves.mlp);
+  const double all = times.forward_s + times.backward_s();
+  double with_loss_s = times.forward_s;
+  if (group.has_backward) with_loss_s += times.input_gradient_s;
+  if (group.trainable) with_loss_s += times.weight_gradient_s;
   if (group.fit.measurements > 0) {
-    const double all = times.forward_s + times.backward_s();
     const Halves measured = HalvesOf(group.measured, load, /*row_shares=*/1);
     const LayerTimes then = Sum(group.measured, measured.attention, measured.mlp);
     const double share = all > 0 ? all / (then.forward_s + then.backward_s()) : 0;
     times.forward_s = share * group.fit.forward_s.At(load);
     times.input_gradient_s = share * group.fit.input_gradient_s.At(load);
     times.weight_gradient_s = share * group.fit.weight_gradient_s.At(load);
+    // Measured with all gradients.
+    if (group.work.gradient_with_loss && all > 0) times.forward_s *= with_loss_s / all;
   } else if (group.work.gradient_with_loss) {
-    times = {times.forward_s + times.backward_s(), 0, 0};
+    times = {with_loss_s, 0, 0};
   }
   AddSums(group, group.work.attention, halves.attention, load, &times);
   AddSums(group, group.work.mlp, halves.mlp, load, &times);

@@ -71,7 +71,7 @@ class CostModel {
 
   // Seconds of a layer, with the collectives of tensor-parallel ranks. A frozen layer has no weight
   // gradient, and no input gradient either where no layer before it is trained. The head computes
-  // its gradients with the loss: they are in its forward time.
+  // its gradients with the loss: those that it computes are in its forward time.
   LayerTimes Times(int layer, const LayerLoad& load) const;
   // Seconds of recomputation in backward; 0 where there is no backward.
   double RecomputeSeconds(int layer, const LayerLoad& load, Recompute recompute) const;

@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "balance/costs/gemm_time.h"
+#include "models/families/families.h"
 #include "models/families/presets.h"
 
 namespace equipoise {
@@ -84,6 +85,24 @@ TEST_CASE("frozen layers have no weight gradient, and none at all before the fir
   const CostModel whole(model, A100(), {});
   CHECK(costs.KeptBytes(decoder, kLoad, Recompute::kNone) <
         whole.KeptBytes(decoder, kLoad, Recompute::kNone));
+}
+
+// Each of the head's passes is one product here.
+TEST_CASE("a head's forward has the gradients that it computes", "[balance][cpu]") {
+  const ModelConfig model = PresetConfig("internvl2-26b");
+  const auto forward_flops = [&](std::vector<std::string> frozen) {
+    CostModel::Options options;
+    options.frozen = std::move(frozen);
+    const CostModel costs(model, PeakOnly(), options);
+    const LayerTimes times = costs.Times(costs.num_layers() - 1, kLoad);
+    CHECK(times.backward_s() == 0);
+    return times.forward_s * costs.cluster().peak_flops;
+  };
+  const double product = LayerSpecs(model).back().ForwardFlops(kLoad);
+  CHECK(forward_flops({}) == Approx(3 * product));
+  CHECK(forward_flops({"vision"}) == Approx(3 * product));
+  CHECK(forward_flops({"vision", "llm"}) == Approx(2 * product));
+  CHECK(forward_flops({"vision", "projector", "llm"}) == Approx(product));
 }
 
 TEST_CASE("recomputing a half keeps its input alone and costs its forward", "[balance][cpu]") {

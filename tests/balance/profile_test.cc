@@ -261,6 +261,19 @@ TEST_CASE("with a profile, times are the measured ones", "[balance][cpu]") {
     CHECK(times.input_gradient_s == Approx(1.5 * forward_s));
     CHECK(times.weight_gradient_s == Approx(0.5 * forward_s));
   }
+  // A head's measured forward has gradients that a frozen one does not compute.
+  const int head = costs.num_layers() - 1;
+  const auto share = [&](std::vector<std::string> frozen, const Profile* measured) {
+    CostModel::Options some = options;
+    some.frozen = std::move(frozen);
+    return CostModel(model, MakeCluster({}), some, measured).Times(head, load).forward_s /
+           CostModel(model, MakeCluster({}), options, measured).Times(head, load).forward_s;
+  };
+  for (const std::vector<std::string>& frozen :
+       {std::vector<std::string>{"llm"}, {"vision", "projector", "llm"}}) {
+    CHECK(share(frozen, &profile) < 0.8);
+    CHECK(share(frozen, &profile) == Approx(share(frozen, nullptr)));
+  }
   CHECK(costs.error_band() < 1e-6);
   CHECK(costs.optimizer_s_per_parameter() == 2e-9);
   // Measured kept bytes take the place of counted ones.
