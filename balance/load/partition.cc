@@ -76,10 +76,12 @@ std::vector<int> EvenStages(const std::vector<double>& costs, const std::vector<
 std::vector<double> LayerCosts(const ModelConfig& config, const std::vector<std::string>& frozen,
                                const LayerLoad& load) {
   std::vector<double> costs;
-  bool trainable = false;
+  bool has_backward = false;
   for (const LayerSpec& spec : LayerSpecs(config)) {
-    trainable = trainable || IsTrained(spec, frozen);
-    costs.push_back(spec.ForwardFlops(load) + (trainable ? spec.BackwardFlops(load) : 0));
+    const bool trained = IsTrained(spec, frozen);
+    has_backward = has_backward || trained;
+    const double backward = has_backward ? spec.BackwardFlops(load, trained) : 0;
+    costs.push_back(spec.ForwardFlops(load) + backward);
   }
   return costs;
 }

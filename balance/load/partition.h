@@ -30,7 +30,8 @@ std::vector<double> ValuesOf(const CutSpan& span, const std::vector<double>& val
 std::vector<int> Appended(std::vector<int> begins, const CutSpan& span,
                           const std::vector<int>& cut);
 
-// Forward and backward FLOPs of each layer for a load: the costs that are cut by default.
+// Forward and backward FLOPs of each layer for a load, of the passes that it runs with these
+// components `frozen`.
 std::vector<double> LayerCosts(const ModelConfig& config, const std::vector<std::string>& frozen,
                                const LayerLoad& load);
 

@@ -88,11 +88,11 @@ double LayerSpec::ForwardFlops(const LayerLoad& load) const {
   return flops;
 }
 
-double LayerSpec::BackwardFlops(const LayerLoad& load) const {
+double LayerSpec::BackwardFlops(const LayerLoad& load, bool trained) const {
   double frozen = 0;
   for (const HalfCost* half : {&attention, &mlp}) {
     for (const Product& product : half->products) {
-      if (!product.frozen) continue;
+      if (trained && !product.frozen) continue;
       frozen += 2.0 * product.rows.At(load) * static_cast<double>(product.n * product.k);
     }
   }

@@ -103,9 +103,9 @@ struct LayerSpec {
 
   // FLOPs of matrix products, two for a multiply-add; norms and activations are left out.
   double ForwardFlops(const LayerLoad& load) const;
-  // Input and weight gradients, the latter of what is trained: as much as forward each. Causal
-  // attention recomputes its scores: 2.5 times.
-  double BackwardFlops(const LayerLoad& load) const;
+  // Input and weight gradients, the latter of what is trained, nothing in a frozen layer: as much
+  // as forward each. Causal attention recomputes its scores: 2.5 times.
+  double BackwardFlops(const LayerLoad& load, bool trained = true) const;
   // Bytes kept from forward to backward by a layer that is trained and saves everything.
   int64_t SavedBytes(const LayerLoad& load, int64_t element_bytes) const;
   // Bytes of the output, which is sent when the next layer is on another rank.

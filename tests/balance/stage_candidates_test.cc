@@ -5,7 +5,11 @@
 #include <random>
 #include <set>
 
+#include "balance/load/load_cost.h"
 #include "balance/load/partition.h"
+#include "models/families/families.h"
+#include "models/families/presets.h"
+#include "tests/models/load_of.h"
 
 namespace equipoise {
 namespace {
@@ -184,6 +188,31 @@ TEST_CASE("even stages are as cheap as can be", "[partition][cpu]") {
       REQUIRE(dearest(EvenStages(costs, stages)) == least);
     }
   }
+}
+
+TEST_CASE("layers are cut by the FLOPs of the passes that they run", "[partition][cpu]") {
+  const ModelConfig model = PresetConfig("quickstart");
+  const LayerLoad load = LoadOf(model, 3, 64);
+  const std::vector<LayerSpec> specs = LayerSpecs(model);
+  const std::vector<double> trained = LayerCosts(model, {}, load);
+  const std::vector<double> some = LayerCosts(model, {"vision", "llm"}, load);
+  double of_some = 0;
+  for (size_t i = 0; i < specs.size(); ++i) {
+    INFO(specs[i].name);
+    const LayerSpec& spec = specs[i];
+    double products = 0;
+    for (const HalfCost* half : {&spec.attention, &spec.mlp}) {
+      for (const Product& product : half->products)
+        products += 2.0 * product.rows.At(load) * static_cast<double>(product.n * product.k);
+    }
+    const bool before = spec.component == Component::kEncoder;
+    const bool weights = spec.component == Component::kConnector;
+    CHECK(some[i] ==
+          Approx(before ? spec.ForwardFlops(load) : trained[i] - (weights ? 0 : products)));
+    of_some += some[i];
+  }
+  // Linear but for the pairs of attention, which are counted for themselves.
+  CHECK(FlopsOfLoad(model, {"vision", "llm"})(load) == Approx(of_some));
 }
 
 }  // namespace
