@@ -198,6 +198,21 @@ def damaged(bench):
               [row["step"] for row in tiny_case.metrics(run_dir)] == [1, 2, 3, 4, 5, 6])
 
 
+def micro_batches(bench):
+    run_dir = f"{bench.folder}/micro_batches"
+    settings = dict(run__dir=run_dir, balance__group="random", train__global_batch=2)
+    bench.run("packs of 2 samples", train__steps=2, train__micro_batch=2, **settings)
+    bench.refused("packs of 3 are others", 2, "train.micro_batch was 2 and is 3", train__steps=3,
+                  train__micro_batch=3, **settings)
+    path = f"{run_dir}/checkpoints/step-00000002/index.json"
+    index = of_version_2(path)
+    del index["sections"]["train"]["micro_batch"]
+    with open(path, "w") as file:
+        json.dump(index, file)
+    bench.run("a checkpoint from before it was written is read", "going on from", train__steps=3,
+              train__micro_batch=2, **settings)
+
+
 def metrics_alone(bench):
     check, run_dir = bench.results.check, f"{bench.folder}/alone"
     settings = dict(run__dir=run_dir, checkpoint__every=3, train__schedule="constant")
@@ -244,7 +259,8 @@ def main():
     bench = Bench(results, folder)
     tiny_case.side_by_side(lambda: destroyed(bench, 1), lambda: destroyed(bench, 2),
                            lambda: poisoned_model(bench), lambda: damaged(bench),
-                           lambda: metrics_alone(bench), lambda: in_the_way(bench))
+                           lambda: metrics_alone(bench), lambda: in_the_way(bench),
+                           lambda: micro_batches(bench))
     changed(bench)  # changes the records
     shutil.rmtree(folder)
     results.finish()

@@ -379,6 +379,17 @@ TEST_CASE("a setting younger than the checkpoint had its default", "[checkpoint]
                     Catch::Contains("data.allow_outside was false and is true"));
 }
 
+TEST_CASE("the samples of a micro-batch stay where they are a fixed number", "[checkpoint][cpu]") {
+  const Json older = {{"train", {{"seed", 1}}}};
+  Json saved = older, current = older;
+  saved["train"]["micro_batch"] = 4;
+  current["train"]["micro_batch"] = 2;
+  CHECK_NOTHROW(CheckSections("c", older, current));
+  CHECK_NOTHROW(CheckSections("c", saved, saved));
+  CHECK_THROWS_WITH(CheckSections("c", saved, current),
+                    Catch::Contains("train.micro_batch was 4 and is 2"));
+}
+
 TEST_CASE("annotation files that changed are named", "[checkpoint][cpu]") {
   const Json saved = {{"data",
                        {{"train", {{{"annotations", "a.jsonl"}}, {{"annotations", "b.jsonl"}}}},

@@ -67,6 +67,12 @@ Json WithDefaults(Json saved, const Json& current) {
     const size_t both = std::min(saved[place].size(), current[place].size());
     for (size_t i = 0; i < both; ++i) AddDefaults(saved[place][i], current[place][i], source);
   }
+  // What a program that did not write it trained with is not known.
+  const Json::json_pointer micro_batch("/train/micro_batch");
+  if (current.contains(micro_batch) && saved.contains("train") && saved["train"].is_object() &&
+      !saved.contains(micro_batch)) {
+    saved[micro_batch] = current[micro_batch];
+  }
   AddDefaults(saved, current,
               {{"model", ConfigToJson(defaults.model)}, {"data", ConfigToJson(defaults.data)}});
   return saved;

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "balance/groups/group_method.h"
 #include "configs/base/error.h"
 #include "configs/yaml/config_json.h"
 #include "models/ops/matrix_product.h"
@@ -215,7 +216,9 @@ Json Checkpointer::Sections() const {
   sections["data"]["content"] = std::to_string(data_.index().hash());
   sections["data"]["files"] = FileKeys(data_.index(), config.data.train.size());
   sections["train"]["seed"] = config.train.seed;  // of the samples' order
-  if (data_.model_config().lora.on()) {           // wherever the base lies now
+  if (HasFixedSamples(config.balance.group))
+    sections["train"]["micro_batch"] = config.train.micro_batch;
+  if (data_.model_config().lora.on()) {  // wherever the base lies now
     sections["model"].erase("hf");
     sections["model"]["base_weights"] = base_;
   }
