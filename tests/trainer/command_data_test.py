@@ -432,7 +432,7 @@ def test_mistakes_are_one_line_and_exit_2_or_4(folder):
             4,
             "/none.jsonl: cannot be opened",
         ),
-        (("stats", "--eval"), 4, "data.eval"),
+        (("stats", "--eval"), 2, "data.eval"),
     ]:
         done = folder.run(*arguments, code=code)
         assert done.stdout == "", (arguments, done.stdout)
