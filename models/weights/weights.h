@@ -33,9 +33,9 @@ struct WeightFolder {
 // ranges that `parameters` hold, of fused and of split tensors too. The caller calls
 // FlatParameters::UpdateCompute() afterwards. Throws DataError for missing names, other shapes and
 // elements that are not finite; ignores tensors that the model does not use (UnusedWeights() names
-// them), and leaves adapters as
-// they are. Rows that were added to the vocabulary get the mean of the folder's, the same bits on
-// every mesh. Returns the names of matrices that hold only zeros, which no trained model has.
+// them), and leaves adapters as they are. Rows that were added to the vocabulary get the mean of
+// the folder's, the same bits on every mesh. Returns the names of matrices that hold only zeros,
+// which no trained model has.
 std::vector<std::string> LoadWeights(const std::vector<Parameter*>& parameters,
                                      const ModelConfig& config, const WeightFolder& folder);
 

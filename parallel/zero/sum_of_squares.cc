@@ -27,9 +27,10 @@ EQUIPOISE_CLONES double SumOfSquares(const float* values, int64_t count) {
   return sum;
 }
 
-EQUIPOISE_CLONES void SumsOfSquares(const float* values, int64_t block, double sums[kSums]) {
-  double lanes[kSums][kLanes];
-  for (int64_t b = 0; b < kSums; ++b) {
+EQUIPOISE_CLONES void SumsOfSquares(const float* values, int64_t block,
+                                    double sums[kBlocksAtOnce]) {
+  double lanes[kBlocksAtOnce][kLanes];
+  for (int64_t b = 0; b < kBlocksAtOnce; ++b) {
     const float* const from = values + b * block;
     double own[kLanes] = {};
     for (int64_t i = 0; i < block; i += kLanes) {
@@ -42,11 +43,11 @@ EQUIPOISE_CLONES void SumsOfSquares(const float* values, int64_t block, double s
     for (int64_t k = 0; k < kLanes; ++k) lanes[b][k] = own[k];
   }
   // The blocks' chains of additions run beside each other.
-  double all[kSums] = {};
+  double all[kBlocksAtOnce] = {};
   for (int64_t k = 0; k < kLanes; ++k) {
-    for (int64_t b = 0; b < kSums; ++b) all[b] += lanes[b][k];
+    for (int64_t b = 0; b < kBlocksAtOnce; ++b) all[b] += lanes[b][k];
   }
-  for (int64_t b = 0; b < kSums; ++b) sums[b] = all[b];
+  for (int64_t b = 0; b < kBlocksAtOnce; ++b) sums[b] = all[b];
 }
 
 }  // namespace equipoise

@@ -39,15 +39,16 @@ std::vector<TreeNode> NodesOf(Range blocks) {
 
 void AddSquares(const float* values, int64_t count, int64_t first, TreeSum& sum) {
   constexpr int64_t kBlock = Shards::kBlock;
+  static_assert(kBlocksAtOnce == 8, "a node of level 3");
   for (int64_t at = 0; at < count;) {
     const int64_t index = first + at / kBlock;
     // A node of eight whole blocks at once: the same pairs, without the list of nodes.
-    if (index % kSums == 0 && count - at >= kSums * kBlock) {
-      double s[kSums];
+    if (index % kBlocksAtOnce == 0 && count - at >= kBlocksAtOnce * kBlock) {
+      double s[kBlocksAtOnce];
       SumsOfSquares(values + at, kBlock, s);
       const double low = (s[0] + s[1]) + (s[2] + s[3]), high = (s[4] + s[5]) + (s[6] + s[7]);
-      sum.Add({3, index / kSums, low + high});
-      at += kSums * kBlock;
+      sum.Add({3, index / kBlocksAtOnce, low + high});
+      at += kBlocksAtOnce * kBlock;
       continue;
     }
     sum.Add({0, index, SumOfSquares(values + at, std::min(kBlock, count - at))});

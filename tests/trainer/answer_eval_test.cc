@@ -60,6 +60,28 @@ std::unique_ptr<ParallelModel> RandomModel(const ModelConfig& config, const Degr
   return model;
 }
 
+// What the ranks of a mesh answer with.
+struct Rank {
+  Communicator& world;
+  const OpenedData& opened;
+  const Responder& responder;
+  AnswerSession& session;
+};
+
+// Runs `run` on each rank, with a random model.
+void OnRanks(const RunConfig& config, const Degrees& degrees,
+             const std::function<void(const Rank&)>& run) {
+  RunRanks(degrees.data * degrees.pipeline * degrees.tensor, [&](Communicator& world) {
+    const OpenedData opened(config, config.data.train, world);
+    const Responder responder(&opened.model_config, &opened.tokenizer, &opened.chat_template,
+                              &config.data);
+    TimelineRecorder recorder(world.rank());
+    const auto model = RandomModel(opened.model_config, degrees, world, recorder);
+    AnswerSession session(*model, responder, world);
+    run({world, opened, responder, session});
+  });
+}
+
 TEST_CASE("a picture that cannot be used counts as a wrong answer", "[trainer][cpu]") {
   DataFixture data;
   RunConfig config = WriteCase(data);
@@ -145,22 +167,17 @@ TEST_CASE("the ranks of every mesh give the same answers", "[trainer][cpu]") {
   const auto answer = [&](const Degrees& degrees) {
     const int ranks = degrees.data * degrees.pipeline * degrees.tensor;
     std::vector<std::vector<std::string>> texts(static_cast<size_t>(ranks));
-    RunRanks(ranks, [&](Communicator& world) {
-      const OpenedData opened(config, config.data.train, world);
-      const Responder responder(&opened.model_config, &opened.tokenizer, &opened.chat_template,
-                                &config.data);
-      TimelineRecorder recorder(world.rank());
-      const auto model = RandomModel(opened.model_config, degrees, world, recorder);
-      AnswerSession session(*model, responder, world);
+    OnRanks(config, degrees, [&](const Rank& rank) {
       GenerateOptions options;
       options.max_new_tokens = 6;
-      const Questions questions{opened.dataset, AnswerableSamples(opened.index, 100), {2, 0}};
+      const Questions questions{
+          rank.opened.dataset, AnswerableSamples(rank.opened.index, 100), {2, 0}};
       for (const double temperature : {0.0, 1.0}) {
         options.temperature = temperature;
         options.top_p = 0.9;
-        const auto answers = AnswerSamples(session, responder, questions, options);
+        const auto answers = AnswerSamples(rank.session, rank.responder, questions, options);
         for (const SampleAnswer& one : answers.value())
-          texts[static_cast<size_t>(world.rank())].push_back(one.answer + "|" + one.fault);
+          texts[static_cast<size_t>(rank.world.rank())].push_back(one.answer + "|" + one.fault);
       }
     });
     return texts;
@@ -181,25 +198,20 @@ TEST_CASE("a question that one rank of a model cannot ask is asked by none", "[t
   const auto answer = [&](const Degrees& degrees, int failing) {
     const int ranks = degrees.data * degrees.pipeline * degrees.tensor;
     std::vector<std::vector<GivenAnswer>> given(static_cast<size_t>(ranks));
-    RunRanks(ranks, [&](Communicator& world) {
-      const OpenedData opened(config, config.data.train, world);
-      const Responder responder(&opened.model_config, &opened.tokenizer, &opened.chat_template,
-                                &config.data);
-      TimelineRecorder recorder(world.rank());
-      const auto model = RandomModel(opened.model_config, degrees, world, recorder);
-      AnswerSession session(*model, responder, world);
+    OnRanks(config, degrees, [&](const Rank& rank) {
       QuestionList questions;
       questions.lengths = {5, 5, 5, 5};
       questions.ask = [&](int64_t question, bool decode) -> AskedQuestion {
-        if (question % 2 == 1 && (failing < 0 || failing == world.rank()))
+        if (question % 2 == 1 && (failing < 0 || failing == rank.world.rank()))
           return {std::nullopt, "cannot be read"};
         Record record;
         record.turns = {{Role::kUser, question < 2 ? "Hello" : "What?"}};
-        return responder.Ask(record, {}, decode);
+        return rank.responder.Ask(record, {}, decode);
       };
       GenerateOptions options;
       options.max_new_tokens = 4;
-      given[static_cast<size_t>(world.rank())] = session.Answer(questions, {}, options).value();
+      given[static_cast<size_t>(rank.world.rank())] =
+          rank.session.Answer(questions, {}, options).value();
     });
     return given;
   };
