@@ -116,11 +116,16 @@ std::vector<int64_t> AdamW::SizesOf(size_t index) const {
   return {size};
 }
 
-at::Tensor AdamW::View(const Moment& moment, size_t index) const {
+// Where a parameter's part lies in the shard.
+Range AdamW::InShard(size_t index) const {
   const std::vector<Shards::Run> runs = own_.RunsIn(Whole(index));
-  int64_t count = 0;
-  for (const Shards::Run& run : runs) count += run.flat.size();
-  return moment.Saved(runs.empty() ? 0 : runs[0].local, count).view(SizesOf(index));
+  if (runs.empty()) return {0, 0};
+  return {runs.front().local, runs.back().local + runs.back().flat.size()};
+}
+
+at::Tensor AdamW::View(const Moment& moment, size_t index) const {
+  const Range part = InShard(index);
+  return moment.Saved(part.begin, part.size()).view(SizesOf(index));
 }
 
 std::array<LazyTensor, 2> AdamW::Moments(size_t index) const {
@@ -174,6 +179,60 @@ LazyTensor AdamW::Master(size_t index) const {
   const std::vector<int64_t> sizes = SizesOf(index);
   const at::ScalarType dtype = without_masters() ? at::kBFloat16 : at::kFloat;
   return {sizes, dtype, [this, index, sizes] { return JoinedMaster(index).view(sizes); }};
+}
+
+template <class Visit>
+void AdamW::ForRegions(Range range, const Visit& visit) const {
+  for (const Region& region : regions_) {
+    const int64_t origin = region.place.local;
+    const int64_t begin = std::max(range.begin, origin);
+    const int64_t end = std::min(range.end, origin + region.place.flat.size());
+    if (begin < end) visit(region, Overlap{begin - origin, begin, end - begin});
+  }
+}
+
+at::Tensor AdamW::Masters(Range range) const {
+  const at::TensorOptions state =
+      offloaded() ? at::TensorOptions(at::kCPU) : parameters_.compute().options();
+  at::Tensor all = at::empty({range.size()}, state.dtype(at::kFloat));
+  ForRegions(range, [&](const Region& region, const Overlap& at) {
+    at::Tensor masters = all.narrow(0, at.local - range.begin, at.size);
+    if (masters_.defined()) {
+      masters.copy_(masters_.narrow(0, at.local, at.size));
+      return;
+    }
+    const at::Tensor values = ValuesOf(region).narrow(0, at.in_region, at.size);
+    if (remainders_.defined()) {
+      JoinMaster(values, remainders_.narrow(0, at.local, at.size), masters);
+    } else {
+      masters.copy_(values);
+    }
+  });
+  return all;
+}
+
+void AdamW::SetMasters(Range range, const at::Tensor& masters) {
+  EQUIPOISE_CHECK(masters.numel() == range.size(), masters.numel(), " masters");
+  ForRegions(range, [&](const Region& region, const Overlap& at) {
+    at::Tensor values = ValuesOf(region).narrow(0, at.in_region, at.size);
+    const at::Tensor own = masters.narrow(0, at.local - range.begin, at.size).to(values.device());
+    if (masters_.defined()) masters_.narrow(0, at.local, at.size).copy_(own);
+    if (remainders_.defined()) {
+      SplitMaster(own, values, remainders_.narrow(0, at.local, at.size));
+    } else if (values.scalar_type() == at::kFloat) {
+      values.copy_(own);
+    } else {
+      RoundMaster(own, values);
+    }
+    if (offloaded())
+      parameters_.ValueOf(region.place).narrow(0, at.in_region, at.size).copy_(values);
+  });
+}
+
+at::Tensor AdamW::PartOf(const at::Tensor& flat, size_t index) const {
+  EQUIPOISE_CHECK(flat.numel() == own_.numel(), flat.numel(), " elements of a shard");
+  const Range part = InShard(index);
+  return flat.narrow(0, part.begin, part.size()).view(SizesOf(index));
 }
 
 void AdamW::TakeMasters() {

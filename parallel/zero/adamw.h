@@ -92,6 +92,16 @@ class AdamW {
   // without masters the weights, bf16.
   LazyTensor Master(size_t index) const;
 
+  // Elements of the shard, which the following count in the order of the moments.
+  int64_t numel() const { return own_.numel(); }
+  // The masters of a range of them, fp32: a copy.
+  at::Tensor Masters(Range range) const;
+  // Replaces them by `masters`, fp32 on any device; a weight without a master is rounded to
+  // nearest.
+  void SetMasters(Range range, const at::Tensor& masters);
+  // What a tensor of as many elements as the shard holds of a parameter, as the moments do.
+  at::Tensor PartOf(const at::Tensor& flat, size_t index) const;
+
  private:
   // Elements of a parameter in a region, counted from the region's begin.
   struct Part : Range {
@@ -121,6 +131,7 @@ class AdamW {
   bool steps_on_host() const { return options_.on_host || parameters_.gradient().is_cpu(); }
   Range Whole(size_t index) const;
   std::vector<int64_t> SizesOf(size_t index) const;
+  Range InShard(size_t index) const;
   at::Tensor View(const Moment& moment, size_t index) const;
   void MakeRegions();
   void AddParts(const Shards::Run& run, size_t group, size_t parameter);
@@ -159,6 +170,12 @@ class AdamW {
   void RoundMasters();
   bool StepByOwnKernel(const StepInput& input);
   at::Tensor JoinedMaster(size_t index) const;
+  // A range of the shard in a region: where it begins there and in the shard, and its size.
+  struct Overlap {
+    int64_t in_region = 0, local = 0, size = 0;
+  };
+  template <class Visit>
+  void ForRegions(Range range, const Visit& visit) const;
 
   FlatParameters& parameters_;
   std::vector<ParameterGroup> groups_;

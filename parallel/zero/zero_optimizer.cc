@@ -25,6 +25,7 @@ namespace {
 
 constexpr double kStepOfBf16 = 1.0 / 128;  // between neighbours, of the smaller, at most
 constexpr int64_t kReadAtOnce = 1 << 24;   // fp32 moments in memory before they become codes
+constexpr int64_t kSetAtOnce = 1 << 24;    // masters
 
 }  // namespace
 
@@ -50,6 +51,7 @@ ZeroOptimizer::ZeroOptimizer(FlatParameters& parameters, std::vector<ParameterGr
       world_(ranks.world),
       shard_copies_(ranks.shard_copies),
       copies_(ranks.copies),
+      models_(ranks.models),
       copied_(ranks.copied),
       adamw_(parameters, std::move(groups), options,
              OwnedSlices(shards, sharded() ? ranks.data.rank() : 0, ranks.copied)),
@@ -111,21 +113,40 @@ bool ZeroOptimizer::StepIsFinite(double lr, double clip) {
       {largest_gradient_ * std::abs(clip), lr * largest_lr_factor_, largest_decay_, options.beta1,
        options.beta2, options.eps, adamw_.steps() + 1, options.rounding_seed ? kStepOfBf16 : 0});
   largest_gradient_ = std::numeric_limits<double>::infinity();
-  if (after.safe()) {
-    bound_ = after;
-    return true;
-  }
-  bound_.reset();
-  return !AnyRank(world_, !adamw_.StepIsFinite(lr, clip));
+  bool finite = after.safe();
+  if (!finite) finite = !AnyRank(world_, !adamw_.StepIsFinite(lr, clip));
+  if (models_ != nullptr) finite = !AnyRank(*models_, !finite);
+  bound_ = finite && after.safe() ? std::optional(after) : std::nullopt;
+  return finite;
 }
 
 bool ZeroOptimizer::Step(double lr, double clip) {
   parameters_.AwaitValues();
   if (!StepIsFinite(lr, clip)) return false;
   adamw_.Step(lr, clip);
+  SendValues();
+  return true;
+}
+
+at::Tensor ZeroOptimizer::Masters(Range share) const {
+  parameters_.AwaitValues();
+  return adamw_.Masters(share);
+}
+
+void ZeroOptimizer::SetMasters(const std::function<at::Tensor(Range share)>& masters) {
+  parameters_.AwaitValues();
+  for (int64_t begin = 0; begin < share_numel(); begin += kSetAtOnce) {
+    const Range range{begin, std::min(begin + kSetAtOnce, share_numel())};
+    adamw_.SetMasters(range, masters(range));
+  }
+  bound_.reset();
+  SendValues();
+}
+
+// To the ranks that have the values of this rank's share as well, unless passes gather them.
+void ZeroOptimizer::SendValues() {
   const bool shares = sharded() || copied_.shared();
   if (shares && !parameters_.sharding().values()) GatherValues();
-  return true;
 }
 
 // In the order in which the next forward reads them.
@@ -278,6 +299,20 @@ std::vector<ZeroOptimizer::State> ZeroOptimizer::ToSave() const {
     if (runs.empty()) continue;
     states.push_back({parameter->name, parameter, runs, adamw_.Master(i)});
     AddMoments(i, states);
+  }
+  return states;
+}
+
+std::vector<ZeroOptimizer::State> ZeroOptimizer::StatesOf(const std::string& prefix,
+                                                          const at::Tensor& share,
+                                                          bool to_save) const {
+  std::vector<State> states;
+  for (size_t i = 0; i < parameters_.parameters().size(); ++i) {
+    const Parameter* parameter = parameters_.parameters()[i];
+    if (!parameter->trainable || (to_save && !Saves(i))) continue;
+    const std::vector<Range> runs = adamw_.Runs(i);
+    if (!runs.empty())
+      states.push_back({prefix + parameter->name, parameter, runs, adamw_.PartOf(share, i)});
   }
   return states;
 }

@@ -48,6 +48,8 @@ class ZeroOptimizer {
     // Ranks with copies of the same first elements, and how they share them.
     Communicator* copies = nullptr;
     CopiedElements copied = {};
+    // Ranks of several models that take or refuse each step together; null: there is one model.
+    Communicator* models = nullptr;
   };
   // Collective. `parameters` and the groups must outlive it.
   ZeroOptimizer(FlatParameters& parameters, std::vector<ParameterGroup> groups,
@@ -69,6 +71,14 @@ class ZeroOptimizer {
   // rank has changed anything. Nearly always bounds prove a step finite (step_bound.h); where they
   // do not, each rank tries it on copies, and the ranks agree.
   bool Step(double lr, double clip = 1);
+
+  // The fp32 masters of the trained weights that this rank updates, its share, in an order of its
+  // own. REQUIRES: TakeMasters() was called, as for the next two.
+  int64_t share_numel() const { return adamw_.numel(); }
+  at::Tensor Masters(Range share) const;
+  // Replaces them all, piece by piece: by what `masters` returns for a range of the share. The
+  // values follow, as after Step(). Collective.
+  void SetMasters(const std::function<at::Tensor(Range share)>& masters);
 
   int64_t steps() const { return adamw_.steps(); }
   // Sets the number of steps done. To be called after moments were read from a checkpoint.
@@ -92,6 +102,11 @@ class ZeroOptimizer {
   // everything once. Waits for gathers that are under way. Data ranks that hold the same tensors
   // take turns by whole parameters. REQUIRES: TakeMasters() was called.
   std::vector<State> ToSave() const;
+  // What a tensor of share_numel() elements, such as another optimizer's state, holds of each
+  // parameter, as states named PREFIX and the parameter's name; with `to_save` of what this rank
+  // saves.
+  std::vector<State> StatesOf(const std::string& prefix, const at::Tensor& share,
+                              bool to_save) const;
 
  private:
   bool sharded() const { return shards_.ranks() > 1; }
@@ -101,6 +116,7 @@ class ZeroOptimizer {
   void ListShared();
   void AddFrozen(size_t index, std::vector<State>& states) const;
   void AddMoments(size_t index, std::vector<State>& states) const;
+  void SendValues();
   void GatherValues();
   void GatherShares(size_t bucket);
   void SendRest(std::vector<Work>& gathers);
@@ -113,6 +129,7 @@ class ZeroOptimizer {
   Communicator& world_;
   Communicator* shard_copies_;
   Communicator* copies_;
+  Communicator* models_;
   CopiedElements copied_;
   std::vector<bool> saves_shared_;  // [parameter]
   AdamW adamw_;

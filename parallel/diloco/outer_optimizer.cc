@@ -1,0 +1,58 @@
+#include "parallel/diloco/outer_optimizer.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+
+#include "configs/base/error.h"
+
+namespace equipoise {
+namespace {
+
+constexpr int64_t kTakenAtOnce = 1 << 24;  // elements
+
+}  // namespace
+
+OuterOptimizer::OuterOptimizer(ZeroOptimizer& inner, Communicator* islands,
+                               const OuterOptions& options)
+    : inner_(inner), islands_(islands), options_(options) {}
+
+void OuterOptimizer::Begin() {
+  const int64_t numel = inner_.share_numel();
+  weights_ = at::empty({numel}, at::kFloat);
+  for (int64_t begin = 0; begin < numel; begin += kTakenAtOnce) {
+    const Range share{begin, std::min(begin + kTakenAtOnce, numel)};
+    weights_.narrow(0, share.begin, share.size()).copy_(inner_.Masters(share));
+  }
+  if (options_.momentum != 0) momentum_ = at::zeros({numel}, at::kFloat);
+}
+
+void OuterOptimizer::Step() {
+  EQUIPOISE_CHECK(weights_.defined(), "no round was begun");
+  const int count = islands_ == nullptr ? 1 : islands_->size();
+  inner_.SetMasters([&](Range share) {
+    at::Tensor weights = weights_.narrow(0, share.begin, share.size());
+    const at::Tensor masters = inner_.Masters(share);
+    at::Tensor moved = weights.to(masters.device()).sub(masters);
+    if (count > 1) {
+      islands_->AllReduce(moved, ReduceOp::kSum).WaitOnStream();
+      moved.div_(count);
+    }
+    moved = moved.cpu();
+    if (momentum_.defined()) {
+      at::Tensor momentum = momentum_.narrow(0, share.begin, share.size());
+      momentum.mul_(options_.momentum).add_(moved);
+      moved.add_(momentum, options_.momentum);
+    }
+    return weights.sub_(moved, options_.lr);
+  });
+}
+
+void OuterOptimizer::Send(const at::Tensor& weights) {
+  EQUIPOISE_CHECK(weights.numel() == inner_.share_numel(), weights.numel(), " weights of ",
+                  inner_.share_numel());
+  inner_.SetMasters([&](Range share) { return weights.narrow(0, share.begin, share.size()); });
+}
+
+}  // namespace equipoise

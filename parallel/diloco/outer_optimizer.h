@@ -1,0 +1,57 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+#include "parallel/comm/communicator.h"
+#include "parallel/zero/zero_optimizer.h"
+
+namespace equipoise {
+
+// Hyperparameters of the outer optimizer; the paper's.
+struct OuterOptions {
+  double lr = 0.7;
+  double momentum = 0.9;
+};
+
+// The outer optimizer of DiLoCo (Douillard et al., arXiv 2311.08105, algorithm 1), of one rank's
+// share of the weights. Several models, one on each island of ranks, begin a round with the same
+// weights, take steps of their own inner optimizers on samples of their own, and meet at its end:
+//
+//   d = w - mean of the models' weights      m = momentum * m + d
+//   w -= lr * (d + momentum * m)             (SGD with Nesterov's momentum, as torch.optim.SGD)
+//
+// where w are the weights that the round began with. All models go on from w; their inner
+// optimizers keep their moments. Islands communicate in Step() alone. w and m are in fp32, in host
+// memory, laid out as the inner optimizer's share. All but the constructor is collective over the
+// ranks of all islands. Not thread-safe.
+class OuterOptimizer {
+ public:
+  // `islands`: the ranks that have this rank's place on each island; null: there is one island.
+  // Both must outlive it.
+  OuterOptimizer(ZeroOptimizer& inner, Communicator* islands, const OuterOptions& options);
+
+  // Begins the first round with the model's weights. REQUIRES: the inner optimizer's masters.
+  void Begin();
+  // Ends a round, and begins the next one.
+  void Step();
+  // Gives the model these weights, or those that the round began with, in which it then is: to be
+  // called when the state below was read from a checkpoint. REQUIRES: Begin().
+  void SetModel(const at::Tensor& weights) { Send(weights); }
+  void SetModel() { Send(weights_); }
+
+  // [inner.share_numel()] each, to read and write: w; m, undefined where there is no momentum.
+  at::Tensor weights() { return weights_; }
+  at::Tensor momentum() { return momentum_; }
+
+ private:
+  void Send(const at::Tensor& weights);
+
+  ZeroOptimizer& inner_;
+  Communicator* islands_;
+  OuterOptions options_;
+  at::Tensor weights_, momentum_;
+};
+
+}  // namespace equipoise
