@@ -181,6 +181,7 @@ Cluster MakeCluster(const ClusterConfig& config) {
   cluster.intra_ring = cluster.intra;
   cluster.inter = Link(config.inter_latency_us.value_or(preset.inter_latency_us),
                        config.inter_gb_s.value_or(preset.inter_gb_s));
+  cluster.island_bytes_per_s = 1e9 * config.island_gb_s.value_or(0);
   const HostPreset& host = HostOf(config.preset);
   cluster.host.bytes =
       static_cast<int64_t>(kGiB * config.host_gb.value_or(kShareOfHost * host.memory_gb));

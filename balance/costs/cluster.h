@@ -19,7 +19,7 @@ struct ClusterConfig {
   std::string preset = kLocalPreset;
   std::optional<int64_t> nodes, gpus_per_node, multiprocessors;
   std::optional<double> peak_tflops, hbm_gb_s, memory_gb;
-  std::optional<double> intra_gb_s, intra_latency_us, inter_gb_s, inter_latency_us;
+  std::optional<double> intra_gb_s, intra_latency_us, inter_gb_s, inter_latency_us, island_gb_s;
   std::optional<double> host_gb, host_gb_s, pcie_gb_s;
   std::optional<double> price_per_gpu_hour;
   std::optional<double> gemm_efficiency, attention_efficiency, memory_efficiency, launch_us;
@@ -48,6 +48,10 @@ struct ClusterConfig {
           Between(1e-3, 1e6));
     visit("inter_latency_us", inter_latency_us, "microseconds of a message between machines",
           Between(0, 1e6));
+    visit("island_gb_s", island_gb_s,
+          "GB/s of a device in one direction, between islands (train.diloco); absent = inter_gb_s, "
+          "or intra_gb_s where all islands are in one machine",
+          Between(1e-6, 1e6));
     visit(
         "host_gb", host_gb,
         "memory of a machine that train.offload may use, GiB; absent = 0.9 of the preset's, or of "
@@ -106,6 +110,7 @@ struct Cluster {
   LinkModel intra, inter;
   // The link of a step of a ring collective inside a node.
   LinkModel intra_ring;
+  double island_bytes_per_s = 0;     // of a device, between islands; 0: as between their nodes
   double price_per_device_hour = 0;  // 0: unknown
   bool lists_price = false;          // the preset's, in USD; no price of the user's
 

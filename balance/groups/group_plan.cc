@@ -326,10 +326,40 @@ EpochGroups PlanEpoch(std::span<const SampleSize> sizes, const GroupOptions& opt
   return PlanWindow(sizes, options, {epoch, /*number=*/0, head, /*last=*/true});
 }
 
+namespace {
+
+std::vector<int64_t> Dealt(std::span<const LayerLoad> groups, const GroupOptions& options,
+                           int64_t ranks) {
+  if (options.method != GroupMethod::kIsfPlus) return Indices(std::ssize(groups));
+  return AssignRows(groups, ranks, options.cost);
+}
+
+}  // namespace
+
 std::vector<int64_t> RowsOfStep(std::span<const LayerLoad> step, const GroupOptions& options,
                                 int64_t data_ranks) {
-  if (options.method != GroupMethod::kIsfPlus) return Indices(std::ssize(step));
-  return AssignRows(step, data_ranks, options.cost);
+  const int64_t islands = options.islands, count = std::ssize(step);
+  // The last step of an epoch may be short: it is measured, but never run.
+  if (islands == 1 || data_ranks % islands != 0 || count % data_ranks != 0)
+    return Dealt(step, options, data_ranks);
+  const int64_t own = data_ranks / islands;  // data ranks of an island
+  const std::vector<int64_t> of_islands = Dealt(step, options, islands);
+  std::vector<int64_t> rows(static_cast<size_t>(count));
+  for (int64_t island = 0; island < islands; ++island) {
+    std::vector<int64_t> groups;
+    std::vector<LayerLoad> loads;
+    for (int64_t i = island; i < count; i += islands) {
+      groups.push_back(of_islands[static_cast<size_t>(i)]);
+      loads.push_back(step[static_cast<size_t>(groups.back())]);
+    }
+    const std::vector<int64_t> of_ranks = Dealt(loads, options, own);
+    for (int64_t i = 0; i < std::ssize(of_ranks); ++i) {
+      const int64_t place = i / own * data_ranks + island * own + i % own;
+      rows[static_cast<size_t>(place)] =
+          groups[static_cast<size_t>(of_ranks[static_cast<size_t>(i)])];
+    }
+  }
+  return rows;
 }
 
 BalanceMeter::Options MeterOptions(const GroupOptions& options, int64_t data_ranks) {

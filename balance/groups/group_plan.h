@@ -25,6 +25,7 @@ struct GroupOptions {
   int64_t micro_batch = 1;   // samples of a group, for random and length_grouped
   bool pad = false;          // for the same: pad each sample to the longest of its group
   int64_t global_batch = 1;  // groups of a step
+  int64_t islands = 1;       // of data ranks, each with a model of its own (DiLoCo)
   LoadCost cost;
   uint64_t seed = 0;
 
@@ -87,6 +88,8 @@ EpochGroups PlanWindow(std::span<const SampleSize> sizes, const GroupOptions& op
 
 // The groups of one step by micro-batch and data rank, as indices into `step`: micro-batch m of
 // rank r is at m * data_ranks + r. isf+ orders them by AssignRows(); other methods keep the order.
+// Islands, of as many neighbouring data ranks each, are dealt their groups first, and deal them to
+// their ranks: which groups an island has does not depend on the number of its ranks.
 std::vector<int64_t> RowsOfStep(std::span<const LayerLoad> step, const GroupOptions& options,
                                 int64_t data_ranks);
 

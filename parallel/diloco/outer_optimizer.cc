@@ -49,7 +49,7 @@ void OuterOptimizer::Step() {
   });
 }
 
-void OuterOptimizer::Send(const at::Tensor& weights) {
+void OuterOptimizer::SetModel(const at::Tensor& weights) {
   EQUIPOISE_CHECK(weights.numel() == inner_.share_numel(), weights.numel(), " weights of ",
                   inner_.share_numel());
   inner_.SetMasters([&](Range share) { return weights.narrow(0, share.begin, share.size()); });

@@ -36,18 +36,15 @@ class OuterOptimizer {
   void Begin();
   // Ends a round, and begins the next one.
   void Step();
-  // Gives the model these weights, or those that the round began with, in which it then is: to be
-  // called when the state below was read from a checkpoint. REQUIRES: Begin().
-  void SetModel(const at::Tensor& weights) { Send(weights); }
-  void SetModel() { Send(weights_); }
+  // Gives the model weights, [inner.share_numel()], to go on with in a round of which the state
+  // below was read from a checkpoint.
+  void SetModel(const at::Tensor& weights);
 
   // [inner.share_numel()] each, to read and write: w; m, undefined where there is no momentum.
   at::Tensor weights() { return weights_; }
   at::Tensor momentum() { return momentum_; }
 
  private:
-  void Send(const at::Tensor& weights);
-
   ZeroOptimizer& inner_;
   Communicator* islands_;
   OuterOptions options_;

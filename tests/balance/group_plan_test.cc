@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 
 #include "balance/groups/simple_groups.h"
+#include "balance/groups/step_assignment.h"
 #include "configs/base/error.h"
 #include "tests/balance/group_samples.h"
 
@@ -145,6 +146,57 @@ TEST_CASE("each method is as even as it claims", "[balance][cpu]") {
   CHECK(measure("packed").dist_ratio_text < 0.03);
   CHECK(measure("packed").dist_ratio_vision > 0.1);
   CHECK(measure("knapsack").dist_ratio_vision < measure("packed").dist_ratio_vision);
+}
+
+TEST_CASE("an island has the same groups with any number of data ranks, dealt evenly",
+          "[balance][cpu]") {
+  const std::vector<SampleSize> sizes = MixedSamples(4000);
+  for (const std::string name : {"isf+", "random"}) {
+    GroupOptions options = OptionsOf(name, 6);
+    options.islands = 3;
+    const EpochGroups epoch = PlanEpoch(sizes, options, 0);
+    std::vector<LayerLoad> step;
+    for (int64_t i = 0; i < options.global_batch; ++i)
+      step.push_back(epoch.loads[static_cast<size_t>(epoch.order[static_cast<size_t>(i)])].load);
+    // By island, then by its data rank.
+    const auto dealt = [&](int64_t ranks) {
+      const std::vector<int64_t> rows = RowsOfStep(step, options, 3 * ranks);
+      std::vector<std::vector<std::vector<int64_t>>> islands(
+          3, std::vector<std::vector<int64_t>>(static_cast<size_t>(ranks)));
+      for (int64_t i = 0; i < std::ssize(rows); ++i) {
+        const int64_t rank = i % (3 * ranks);
+        islands[static_cast<size_t>(rank / ranks)][static_cast<size_t>(rank % ranks)].push_back(
+            rows[static_cast<size_t>(i)]);
+      }
+      return islands;
+    };
+    const auto sets = [&](int64_t ranks) {
+      std::vector<std::vector<int64_t>> all;
+      for (const auto& island : dealt(ranks)) {
+        std::vector<int64_t>& set = all.emplace_back();
+        for (const auto& rank : island) set.insert(set.end(), rank.begin(), rank.end());
+        std::sort(set.begin(), set.end());
+      }
+      return all;
+    };
+    INFO(name);
+    const auto alone = sets(1);
+    CHECK(sets(2) == alone);
+    CHECK(sets(4) == alone);
+    CHECK(alone[0].size() == 8);
+    std::vector<int64_t> all;
+    for (const auto& set : alone) all.insert(all.end(), set.begin(), set.end());
+    std::sort(all.begin(), all.end());
+    CHECK(all == Indices(24));
+    if (name == "random") continue;
+    // An island deals its groups as a run of it alone does.
+    std::vector<LayerLoad> own;
+    const auto& mine = dealt(1)[1][0];
+    for (const int64_t group : mine) own.push_back(step[static_cast<size_t>(group)]);
+    const std::vector<int64_t> rows = AssignRows(own, 2, options.cost);
+    for (size_t i = 0; i < rows.size(); ++i)
+      CHECK(dealt(2)[1][i % 2][i / 2] == mine[static_cast<size_t>(rows[i])]);
+  }
 }
 
 // Of an epoch over so many data ranks, with four micro-batches a step.

@@ -217,8 +217,9 @@ std::optional<std::vector<GivenAnswer>> AnswerSession::Answer(const QuestionList
                                                               const GenerateOptions& options,
                                                               const std::function<bool()>& stop) {
   const std::vector<std::vector<int64_t>> batches = BatchesByLength(questions.lengths, limits);
-  const auto data = static_cast<size_t>(model_.plan().data());
-  const auto data_rank = static_cast<size_t>(model_.groups().at.data);
+  const int of_model = model_.plan().data();
+  const auto data = static_cast<size_t>(models_.count * of_model);
+  const auto data_rank = static_cast<size_t>(models_.number * of_model + model_.groups().at.data);
   // As many as fill a pipeline, of each data rank.
   const size_t round = data * static_cast<size_t>(model_.plan().pipeline());
   Json local = Json::array();

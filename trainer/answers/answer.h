@@ -98,9 +98,16 @@ struct GivenAnswer {
 // a replica answer each together.
 class AnswerSession {
  public:
+  // The models of the world's ranks, alike, that share the questions, and which this one is.
+  struct Models {
+    int count = 1, number = 0;
+  };
   // The objects must outlive it.
   AnswerSession(ParallelModel& model, const Responder& responder, Communicator& world)
-      : model_(model), responder_(responder), world_(world) {}
+      : AnswerSession(model, responder, world, {}) {}
+  AnswerSession(ParallelModel& model, const Responder& responder, Communicator& world,
+                Models models)
+      : model_(model), responder_(responder), world_(world), models_(models) {}
 
   // All answers, in the order of the questions, on every rank. Collective over the world. `stop` is
   // called after every few answers, on all ranks together, and must return the same value on each;
@@ -124,6 +131,7 @@ class AnswerSession {
   ParallelModel& model_;
   const Responder& responder_;
   Communicator& world_;
+  Models models_;
 };
 
 }  // namespace equipoise

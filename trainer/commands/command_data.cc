@@ -173,7 +173,7 @@ int Groups(const Arguments& arguments) {
   const ImageSpec images = ImageSpecOf(model.config);
   options.groups = GroupOptionsOf(config, FlopsOfLoad(model.config, model.frozen), images);
   options.window = config.balance.window;
-  options.data_ranks = config.parallel.data.value_or(1);
+  options.data_ranks = config.parallel.data.value_or(1) * config.train.diloco.islands;
   options.out = arguments.out;
   if (config.train.global_batch % options.data_ranks != 0) {
     throw ConfigError(

@@ -12,6 +12,7 @@
 #include "configs/yaml/yaml_reader.h"
 #include "models/families/families.h"
 #include "trainer/planner/make_plan.h"
+#include "trainer/settings/diloco.h"
 #include "trainer/settings/model_section.h"
 #include "trainer/settings/source_lists.h"
 
@@ -85,7 +86,7 @@ PlannedConfig Pinned(RunConfig config, const std::string& name, const std::strin
   if (file.train.global_batch > 0) config.train.global_batch = file.train.global_batch;
   const ModelConfig model = ModelConfigOf(config.model);
   Plan plan = MakePlan(config, model, static_cast<int>(ranks));
-  return {std::move(config), model, std::move(plan)};
+  return {OfIsland(std::move(config)), model, std::move(plan)};
 }
 
 Subject ReadRun(const std::string& folder) {

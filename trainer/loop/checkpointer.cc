@@ -44,6 +44,22 @@ TrainSection SavedSchedule(const Json& settings, TrainSection train) {
   return train;
 }
 
+// Whether a step's end is not that of a round of train.diloco.
+bool WithinRound(const TrainSection& train, int64_t step) {
+  return train.diloco.on() && step % train.diloco.every != 0 && step != train.steps;
+}
+
+std::optional<IslandModel> IslandOf(Replica& replica, const Islands& islands,
+                                    bool within_round = false) {
+  if (replica.outer() == nullptr) return std::nullopt;
+  return IslandModel{*replica.outer(), islands.number(), within_round};
+}
+
+template <class T>
+const T* Pointer(const std::optional<T>& value) {
+  return value ? &*value : nullptr;
+}
+
 // A hash of each source's annotation file, of the places of its records. These name the file that
 // has changed; `content` decides whether any has.
 Json FileKeys(const CostIndex& index, size_t sources) {
@@ -114,6 +130,7 @@ TrainState Checkpointer::Restore(Replica& replica) {
   if (start_.empty()) {
     TakeFirstWeights(context_, data_.model_config(), replica.model().parameters());
     replica.optimizer().TakeMasters();
+    if (replica.outer() != nullptr) replica.outer()->Begin();
   } else {
     state = Load(replica);
   }
@@ -126,6 +143,7 @@ TrainState Checkpointer::Load(Replica& replica) {
   std::vector<std::string> passed_over;
   for (;;) {
     CheckpointIndex index;
+    at::Tensor of_island;
     const auto read = [&] {
       index = ReadCheckpointIndex(start_, /*verify=*/false);
       if (context_.rank() == 0) RequirePosition(index.state, replica.plan());
@@ -138,10 +156,14 @@ TrainState Checkpointer::Load(Replica& replica) {
         TakeFirstWeights(context_, data_.model_config(), replica.model().parameters());
       const auto reading = context_.activity.During("reading " + start_);
       fault = AgreeOnError(context_.world(), [&] {
-        ReadModel(start_, index, replica.model().parameters(), replica.optimizer());
+        const std::optional<IslandModel> island = IslandOf(replica, context_.islands);
+        ReadModel(start_, index, replica.model().parameters(), replica.optimizer(),
+                  Pointer(island));
+        if (island) of_island = ReadRound(start_, index, replica.optimizer(), *island);
       });
     }
     if (!fault) {
+      if (replica.outer() != nullptr) replica.outer()->SetModel(of_island);
       LogStart(index, replica.plan());
       return index.state;
     }
@@ -155,7 +177,7 @@ TrainState Checkpointer::Load(Replica& replica) {
 
 // Throws DataError where the state's position is not in its epoch.
 void Checkpointer::RequirePosition(const TrainState& state, const Plan& plan) const {
-  const EpochPacker packer = data_.MakePacker(plan.data());
+  const EpochPacker packer = data_.MakePacker(context_.islands.count() * plan.data());
   const int64_t packs = packer.Summarize(state.position.epoch).groups;
   if (state.position.pack <= packs) return;
   throw DataError(
@@ -216,6 +238,7 @@ Json Checkpointer::Sections() const {
   sections["data"]["content"] = std::to_string(data_.index().hash());
   sections["data"]["files"] = FileKeys(data_.index(), config.data.train.size());
   sections["train"]["seed"] = config.train.seed;  // of the samples' order
+  if (config.train.diloco.on()) sections["train"]["diloco"]["islands"] = context_.islands.count();
   if (HasFixedSamples(config.balance.group))
     sections["train"]["micro_batch"] = config.train.micro_batch;
   if (data_.model_config().lora.on()) {  // wherever the base lies now
@@ -244,12 +267,14 @@ Json Checkpointer::Settings() const {
   return settings;
 }
 
-void Checkpointer::Save(const TrainState& state, const Replica& replica) {
+void Checkpointer::Save(const TrainState& state, Replica& replica) {
   const auto saving = context_.activity.During(fmt::format("saving step {}", state.step));
   const auto begun = std::chrono::steady_clock::now();
   const RunConfig& config = context_.config;
+  const std::optional<IslandModel> island =
+      IslandOf(replica, context_.islands, WithinRound(config.train, state.step));
   const CheckpointContent content{state, Environment(replica.plan()), Sections(), Settings(),
-                                  TensorsToSave(replica.optimizer())};
+                                  TensorsToSave(replica.optimizer(), Pointer(island))};
   // While steps are skipped no older checkpoint is deleted: the run may have to go back to one.
   const int64_t keep = state.non_finite_in_a_row > 0 ? 0 : config.checkpoint.keep;
   const SavedCheckpoint saved = SaveCheckpoint(config.run.dir, content, keep, context_.world());

@@ -31,7 +31,7 @@ class Checkpointer {
   // Throws ConfigError and DataError.
   TrainState Restore(Replica& replica);
   // Writes a checkpoint. Collective. Throws RunError.
-  void Save(const TrainState& state, const Replica& replica);
+  void Save(const TrainState& state, Replica& replica);
   // Ends a run in which too many steps in a row were skipped: marks the checkpoints that hold these
   // weights as unsound, if they may be the cause, and throws CollectiveRunError. `state` is that
   // before the last of these steps. Collective.

@@ -45,7 +45,7 @@ std::optional<double> Evaluator::HeldOutLoss(Replica& replica) {
       PackInOrder(held_out_->index, config.data.max_tokens, config.eval.samples);
   double weight = 0;
   const auto pack_of = [&](int i) -> const Pack& {
-    const int pack = replica.data_rank() + i * replica.plan().data();
+    const int pack = replica.data_rank() + i * replica.data_ranks();
     return packs[static_cast<size_t>(pack)];
   };
   std::map<int, LoadedPack> loaded;
@@ -99,7 +99,8 @@ std::optional<std::vector<AnsweredSource>> Evaluator::AnswerSources(
     const OpenedData& data = *sources_[i];
     const Responder responder(&replica.config(), &data.tokenizer, &data.chat_template,
                               &config.data);
-    AnswerSession session(replica.model(), responder, context_.world());
+    AnswerSession session(replica.model(), responder, context_.world(),
+                          {context_.islands.count(), context_.islands.number()});
     Questions questions{data.dataset, AnswerableSamples(data.index, most), {}};
     questions.limits.length = config.data.max_tokens;
     auto answers = AnswerSamples(session, responder, questions, options, stop);

@@ -123,7 +123,7 @@ void ProbeMemory(RunContext& context, const RunData& data, Replica& replica) {
   const MemoryProbe when = context.config.run.probe;
   if (when == MemoryProbe::kNever) return;
   const auto probing = context.activity.During("probing memory");
-  const WorstPack worst = FindWorst(LargestPacks(data.MakePacker(replica.plan().data())), replica);
+  const WorstPack worst = FindWorst(LargestPacks(data.MakePacker(replica.data_ranks())), replica);
   // No forecast of a step's total has been so far off. The memory of machines may differ.
   const int64_t memory = MemoryHere(context, replica);
   const bool close = AnyRank(context.world(), 2 * worst.highest > memory);

@@ -5,6 +5,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <optional>
 #include <string>
@@ -14,12 +15,14 @@
 #include "configs/yaml/config_json.h"
 #include "models/families/families.h"
 #include "models/spec/layer_load.h"
+#include "parallel/device.h"
 #include "parallel/mesh.h"
 #include "trainer/device/compute_device.h"
 #include "trainer/device/compute_dtype.h"
 #include "trainer/device/memory_stats.h"
 #include "trainer/planner/make_plan.h"
 #include "trainer/profile/profile_run.h"
+#include "trainer/settings/diloco.h"
 #include "trainer/settings/offload.h"
 
 namespace equipoise {
@@ -66,11 +69,16 @@ Replica::Replica(RunContext& context, const ModelConfig& config, const Plan& pla
   items["tokens"] = limits.tokens;
   items["global_batch"] = context.config.train.global_batch;
   RequireEqual(context.world(), "the plan", items);
-  RequireTensorRanksTogether(plan.mesh, context.setup.machines);
+  RequireTensorRanksTogether(whole_mesh(), context.setup.machines);
   if (!forecast_.warning().empty()) spdlog::warn("{}", forecast_.warning());
   Build();
   if (!context.config.train.offload.empty() && context.device().is_cpu())
     spdlog::info("train.offload saves nothing on a CPU, whose memory is the host's");
+  if (outer_) {
+    const std::string islands = DescribeIslands(context.config, context.world().size());
+    spdlog::info("DiLoCo: {}, which take {} steps by themselves before each outer step",
+                 islands.empty() ? "one island" : islands, context.config.train.diloco.every);
+  }
   spdlog::info("{:.2f} M parameters on {} in {} ({}), {}, {} micro-batches, {} threads a rank",
                static_cast<double>(parameter_count()) / 1e6, DeviceKind(context.device()),
                ToString(context.setup.precision), context.config.train.precision,
@@ -83,8 +91,8 @@ void Replica::Build() {
     if (!context_.config.parallel.encoder_static) return forecast_.Costs(loads);
     return forecast_.Costs(std::vector<LayerLoad>(loads.size(), full_));
   };
-  model_ =
-      std::make_unique<ParallelModel>(config_, plan_, options, context_.world(), context_.recorder);
+  model_ = std::make_unique<ParallelModel>(config_, plan_, options, context_.islands.mine(),
+                                           context_.recorder);
   const TrainSection& train = context_.config.train;
   const std::map<std::string, double> factors = {{"vision", train.lr_factor.vision},
                                                  {"projector", train.lr_factor.projector},
@@ -93,19 +101,40 @@ void Replica::Build() {
   std::vector<double> factor;
   factor.reserve(parameters.size());
   for (const Parameter* p : parameters) factor.push_back(factors.at(p->component));
+  ZeroOptimizer::Groups groups = model_->optimizer_groups();
+  groups.models = context_.islands.all();
   optimizer_ = std::make_unique<ZeroOptimizer>(
       model_->parameters(), DecayGroups(parameters, factor, train.weight_decay),
       AdamWOptions{train.beta1, train.beta2, train.eps, DtypeOf(train.moments),
                    Offloads(train.offload, OffloadedState::kOptimizer), RoundingSeed(train)},
-      model_->shards(), model_->optimizer_groups());
+      model_->shards(), groups);
+  const DilocoSection& diloco = train.diloco;
+  if (diloco.on()) {
+    outer_ = std::make_unique<OuterOptimizer>(*optimizer_, context_.islands.peers(),
+                                              OuterOptions{diloco.lr, diloco.momentum});
+  }
 }
 
 void Replica::Rebuild() {
+  outer_.reset();
   optimizer_.reset();
   model_.reset();
   ReturnFreeMemory();
   ReturnFreeMemory(context_.device());
   Build();
+}
+
+double Replica::TakeOuterStep() {
+  const auto start = std::chrono::steady_clock::now();
+  outer_->Step();
+  Synchronize(context_.device());
+  const auto end = std::chrono::steady_clock::now();
+  context_.recorder.Add("communication", "outer step", start, end);
+  return std::chrono::duration<double>(end - start).count();
+}
+
+Mesh Replica::whole_mesh() const {
+  return MeshOf({data_ranks(), plan_.pipeline(), plan_.tensor(), plan_.context()});
 }
 
 int64_t Replica::parameter_count() const {
@@ -117,7 +146,7 @@ int64_t Replica::parameter_count() const {
 std::vector<LayerLoad> Replica::LoadsOf(const std::vector<Pack>& packs) const {
   std::vector<LayerLoad> loads;
   for (size_t i = static_cast<size_t>(data_rank()); i < packs.size();
-       i += static_cast<size_t>(plan_.data())) {
+       i += static_cast<size_t>(data_ranks())) {
     loads.push_back(packs[i].load());
   }
   return loads;

@@ -6,6 +6,7 @@
 
 #include "data/loading/packing.h"
 #include "models/spec/model_config.h"
+#include "parallel/diloco/outer_optimizer.h"
 #include "parallel/plan.h"
 #include "parallel/zero/zero_optimizer.h"
 #include "trainer/loop/non_finite_guard.h"
@@ -18,7 +19,7 @@
 namespace equipoise {
 
 // This rank's part of the model in training under a plan, its optimizer, the count of skipped steps
-// and the scale of the loss.
+// and the scale of the loss. Of several models (train.diloco), that of this rank's island.
 class Replica {
  public:
   // Builds the model; its weights are not set. Collective. Throws ConfigError on every rank where
@@ -34,7 +35,19 @@ class Replica {
   const ParallelModel& model() const { return *model_; }
   ZeroOptimizer& optimizer() { return *optimizer_; }
   const ZeroOptimizer& optimizer() const { return *optimizer_; }
-  int data_rank() const { return model_->groups().at.data; }
+  // Null without train.diloco.
+  OuterOptimizer* outer() { return outer_.get(); }
+  const OuterOptimizer* outer() const { return outer_.get(); }
+  // Ends a round of train.diloco: the models of all islands become one. Returns the seconds.
+  // Collective over all islands.
+  double TakeOuterStep();
+  // Data ranks of all islands, and which of them this rank is.
+  int data_ranks() const { return context_.islands.count() * plan_.data(); }
+  int data_rank() const {
+    return context_.islands.number() * plan_.data() + model_->groups().at.data;
+  }
+  // The mesh of the ranks of all islands.
+  Mesh whole_mesh() const;
   int pipeline_rank() const { return model_->groups().at.pipeline; }
   int64_t accumulation() const { return accumulation_; }  // micro-batches of a data rank in a step
   int64_t parameter_count() const;                        // of the whole model
@@ -62,6 +75,7 @@ class Replica {
   int64_t accumulation_;
   std::unique_ptr<ParallelModel> model_;
   std::unique_ptr<ZeroOptimizer> optimizer_;
+  std::unique_ptr<OuterOptimizer> outer_;
 };
 
 }  // namespace equipoise

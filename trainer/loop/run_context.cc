@@ -11,6 +11,7 @@ namespace equipoise {
 RunContext::RunContext(const RunConfig& given, MpiEnvironment& mpi)
     : config(given),
       setup(SetUpRun(config, mpi)),
+      islands(config, *setup.world),
       activity({.out = [](const std::string& line) { spdlog::info("{}", line); }}),
       recorder(mpi.rank()) {}
 

@@ -8,6 +8,7 @@
 #include "parallel/timeline.h"
 #include "trainer/common/stop_request.h"
 #include "trainer/outputs/activity.h"
+#include "trainer/run/islands.h"
 #include "trainer/run/set_up_run.h"
 #include "trainer/settings/run_config.h"
 
@@ -30,6 +31,7 @@ struct RunContext {
   RunConfig config;
   StopRequest stop;
   RunSetup setup;
+  Islands islands;
   ActivityLog activity;
   TimelineRecorder recorder;
   std::chrono::steady_clock::time_point started = std::chrono::steady_clock::now();

@@ -43,7 +43,7 @@ ProgressOptions ProgressOf(const RunConfig& config, const Plan& plan) {
   ProgressOptions shown;
   shown.steps = config.train.steps;
   shown.live = StderrIsTerminal();
-  shown.balance = plan.data() > 1;
+  shown.balance = plan.data() * config.train.diloco.islands > 1;
   shown.columns = StderrColumns;
   shown.live_out = [](const std::string& text) { std::fputs(text.c_str(), stderr); };
   shown.line_out = [](const std::string& text) { spdlog::info("{}", text); };
@@ -189,6 +189,7 @@ StepMetrics RunOutputs::MetricsOf(const TrainState& state, const StepResult& res
   m.data_wait_s = result.data_wait_s;
   m.pause_s = result.pause_s;
   m.checkpoint_s = result.checkpoint_s;
+  m.outer_s = result.outer_s;
   m.pad_ratio = result.balance.pad_ratio;
   m.fill_share = result.balance.fill_share;
   m.dist_ratio_vision = result.balance.dist_ratio_vision;

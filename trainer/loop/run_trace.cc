@@ -21,7 +21,7 @@ void RunTrace::Start(int64_t step) {
 
 void RunTrace::AddPredicted(const Replica& replica, const StepResult& step) {
   if (!context_.recorder.enabled()) return;
-  mesh_ = replica.plan().mesh;
+  mesh_ = replica.whole_mesh();
   const ParallelModel& model = replica.model();
   const Timeline simulated =
       replica.forecast().Simulated(model.schedule(), step.loads, step.taken).timeline;

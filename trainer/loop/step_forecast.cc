@@ -62,11 +62,12 @@ RankSeconds StepForecast::Seconds(const Schedule& schedule, const std::vector<La
   return seconds;
 }
 
-std::optional<double> StepForecast::Mfu(const std::vector<LayerLoad>& all, double seconds) const {
+std::optional<double> StepForecast::Mfu(const std::vector<LayerLoad>& all, double seconds,
+                                        int ranks) const {
   if (!knows_peak_) return std::nullopt;
   double flops = 0;
   for (const LayerLoad& load : all) flops += ModelFlops(costs_, load);
-  return flops / (seconds * plan_.num_ranks() * costs_.cluster().peak_flops);
+  return flops / (seconds * ranks * costs_.cluster().peak_flops);
 }
 
 MemoryForecast StepForecast::Memory(const Schedule& schedule, const std::vector<LayerLoad>& loads,

@@ -43,9 +43,9 @@ class StepForecast {
   // Whether predicted times mean something: GPUs that a preset knows, a profile, or given
   // cluster.peak_tflops; of this machine's CPUs no speed is known by itself.
   bool knows_speed() const { return knows_speed_; }
-  // The model's FLOPs for these micro-batches as a share of what all ranks could do in that time at
-  // their peak; nothing where that is not known.
-  std::optional<double> Mfu(const std::vector<LayerLoad>& all, double seconds) const;
+  // The model's FLOPs for these micro-batches as a share of what so many ranks could do in that
+  // time at their peak; nothing where that is not known.
+  std::optional<double> Mfu(const std::vector<LayerLoad>& all, double seconds, int ranks) const;
   int64_t memory_bytes() const { return costs_.cluster().memory_bytes; }  // of a rank
   // The most that a pipeline rank needs in that step.
   MemoryForecast Memory(const Schedule& schedule, const std::vector<LayerLoad>& loads,

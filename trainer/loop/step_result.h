@@ -36,6 +36,7 @@ struct StepResult {
   // Seconds since the step before ended, and those of them in which a checkpoint was saved; absent
   // in the first step of a start. This rank's.
   std::optional<double> pause_s, checkpoint_s;
+  std::optional<double> outer_s;  // of the outer step behind this one, where it ends a round
   // With a pipeline: mean over the ranks of the idle share of the passes, until the slowest ends.
   std::optional<double> bubble_share;
   std::optional<double> predicted_step_s, mfu;  // where the devices' speed is known

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "data/loading/agree_on_faults.h"
@@ -78,7 +79,7 @@ bool StepRunner::RunsAhead() const {
 void StepRunner::Start(const DataPosition& position) {
   const auto forming = context_.activity.During("forming the micro-batches of the epoch");
   const RunConfig& config = context_.config;
-  const int data_ranks = replica_.plan().data();
+  const int data_ranks = replica_.data_ranks();
   const bool ahead = RunsAhead();
   replica_.model().DropFeatures();
   next_.reset();
@@ -116,7 +117,7 @@ StepResult StepRunner::Run(int64_t number) {
     for (const int64_t sample : pack.samples) result.images += data_.index()[sample].images;
     useful.push_back(pack.useful());
   }
-  result.balance = MeasureStep(batches, feed_->groups(), replica_.plan().data());
+  result.balance = MeasureStep(batches, feed_->groups(), replica_.data_ranks());
   const Sums sums = AllReduce(RunMicroBatches(batches, number, result));
 
   result.lr = LearningRate(context_.config.train, number - 1);
@@ -126,20 +127,27 @@ StepResult StepRunner::Run(int64_t number) {
   if (replica_.plan().pipeline() > 1) result.bubble_share = 1 - sums.busy_s / sums.span_s;
   const StepForecast& forecast = replica_.forecast();
   if (forecast.knows_speed()) result.predicted_step_s = sums.predicted_s;
-  if (sums.weight > 0) {
-    // Where pictures did not decode, the loss has fewer targets than planned.
-    const double planned_share = sums.bad_samples > 0 ? batches.weight / sums.weight : 1.0;
+  const double weight = std::accumulate(sums.weights.begin(), sums.weights.end(), 0.0);
+  if (weight > 0) {
+    // Where pictures did not decode, the loss has fewer targets than planned, of all islands and of
+    // this one.
+    const auto planned_share = [&sums](double planned, double present) {
+      return sums.bad_samples > 0 && present > 0 ? planned / present : 1.0;
+    };
+    const double mine = planned_share(IslandWeight(batches),
+                                      sums.weights[static_cast<size_t>(context_.islands.number())]);
     const double scale = replica_.scaler.scale();
     if (replica_.scaler.on()) result.loss_scale = scale;
     if (scale != 1.0) replica_.optimizer().ScaleGradients(1 / scale);
-    if (planned_share != 1.0) replica_.optimizer().ScaleGradients(planned_share);
-    result.loss = sums.loss * planned_share;
+    if (mine != 1.0) replica_.optimizer().ScaleGradients(mine);
+    result.loss = sums.loss * planned_share(batches.weight, weight);
     UpdateWeights(batches, number, result);
   } else {
     spdlog::warn("step {}: none of its samples can be used; skipped", number);
   }
   result.step_s = result.times.measured.step_s = SecondsSince(start);
-  if (forecast.knows_speed()) result.mfu = forecast.Mfu(useful, result.step_s);
+  if (forecast.knows_speed())
+    result.mfu = forecast.Mfu(useful, result.step_s, context_.world().size());
   ended_ = Clock::now();
   context_.recorder.Add(kStepLane, running_name, start, *ended_);
   return result;
@@ -159,7 +167,8 @@ StepRunner::Sums StepRunner::RunMicroBatches(const StepBatches& batches, int64_t
   pass.loads = loads.now;
   pass.next_loads = loads.next;
   const double scale = replica_.scaler.scale();
-  pass.loss_scale = scale / batches.weight;
+  const double weight = IslandWeight(batches);
+  pass.loss_scale = scale / weight;
   pass.batch = [&](int i) -> const MicroBatch& {
     while (packs_.size() <= static_cast<size_t>(i)) LoadPack(number, sums);
     return packs_[static_cast<size_t>(i)].batch;
@@ -174,17 +183,31 @@ StepRunner::Sums StepRunner::RunMicroBatches(const StepBatches& batches, int64_t
                   [&] { model.RunStep(std::move(pass), IdentityOf(batches, number)); });
   result.times.measured.data_wait_s = sums.data_wait_s;  // within the passes
   while (packs_.size() < count) LoadPack(number, sums);  // unasked for
+  sums.weights.resize(static_cast<size_t>(context_.islands.count()));
   for (size_t i = 0; i < count && model.reports_batches(); ++i) {
     const std::vector<BadSample>& bad = packs_[i].bad;
     sums.bad_samples += static_cast<double>(bad.size());
-    sums.weight += packs_[i].weight;
+    sums.weights[static_cast<size_t>(context_.islands.number())] += packs_[i].weight;
     result.bad.insert(result.bad.end(), bad.begin(), bad.end());
   }
   DropPacks();
-  if (model.reports_loss()) sums.loss = model.part().loss() / scale;
+  // Each island's loss is divided by the weight of its own targets.
+  const double of_all = context_.islands.count() == 1 ? 1 : weight / batches.weight;
+  if (model.reports_loss()) sums.loss = model.part().loss() / scale * of_all;
   result.taken = model.taken();
   MeasurePasses(sums, result);
   return sums;
+}
+
+double StepRunner::IslandWeight(const StepBatches& batches) const {
+  if (context_.islands.count() == 1) return batches.weight;
+  const int of_island = replica_.plan().data();
+  double weight = 0;
+  for (size_t i = 0; i < batches.packs.size(); ++i) {
+    const int data_rank = static_cast<int>(i) % replica_.data_ranks();
+    if (data_rank / of_island == context_.islands.number()) weight += batches.packs[i].weight;
+  }
+  return weight;
 }
 
 void StepRunner::LoadPack(int64_t number, Sums& sums) {
@@ -202,7 +225,7 @@ bool StepRunner::Settle(const StepBatches& batches, int place) {
   const bool ahead = place >= replica_.accumulation();
   const StepBatches& of = ahead ? next_->plan : batches;
   const int64_t number = ahead ? place - replica_.accumulation() : place;
-  const int64_t pack = replica_.data_rank() + number * replica_.plan().data();
+  const int64_t pack = replica_.data_rank() + number * replica_.data_ranks();
   return AgreeOnFaults(data_.dataset(), of.packs[static_cast<size_t>(pack)],
                        replica_.model().groups().same_batches(),
                        packs_[static_cast<size_t>(place)]);
@@ -229,17 +252,20 @@ void StepRunner::MeasurePasses(Sums& sums, StepResult& result) const {
 
 StepRunner::Sums StepRunner::AllReduce(const Sums& sums) const {
   if (context_.stop.Ending()) throw AlreadyReportedError("mpirun is ending the job");
-  at::Tensor added = at::empty({5}, at::kDouble), longest = at::empty({3}, at::kDouble);
+  const auto islands = static_cast<int64_t>(sums.weights.size());
+  at::Tensor added = at::empty({4 + islands}, at::kDouble), longest = at::empty({3}, at::kDouble);
   auto* v = added.data_ptr<double>();
-  v[0] = sums.loss, v[1] = sums.weight, v[2] = sums.bad_samples, v[4] = sums.busy_s;
-  v[3] = context_.stop.Requested() ? 1 : 0;
+  v[0] = sums.loss, v[1] = sums.bad_samples, v[3] = sums.busy_s;
+  v[2] = context_.stop.Requested() ? 1 : 0;
+  std::copy(sums.weights.begin(), sums.weights.end(), v + 4);
   auto* most = longest.data_ptr<double>();
   most[0] = sums.data_wait_s, most[1] = sums.span_s, most[2] = sums.predicted_s;
   Work first = context_.world().AllReduce(added, ReduceOp::kSum);
   Work second = context_.world().AllReduce(longest, ReduceOp::kMax);
   first.Wait();
   second.Wait();
-  return {v[0], v[1], v[2], v[3], v[4], most[0], most[1], most[2]};
+  const std::vector<double> weights(v + 4, v + 4 + islands);
+  return {v[0], weights, v[1], v[2], v[3], most[0], most[1], most[2]};
 }
 
 // Whether the gradients have overflowed for the scale's sake, which is lower then. It is none of
@@ -259,7 +285,8 @@ void StepRunner::UpdateWeights(const StepBatches& batches, int64_t number, StepR
   const TimelineRecorder::Scope scope(context_.recorder, "compute", "OPT");
   ZeroOptimizer& optimizer = replica_.optimizer();
   NonFiniteGuard& guard = replica_.guard;
-  const double norm = optimizer.GradientNorm();
+  const double own_norm = optimizer.GradientNorm();
+  const double norm = context_.islands.Mean(own_norm);
   result.grad_norm = norm;
   if (LowerScale(number, result)) return;
   const LossScaler& scaler = replica_.scaler;
@@ -267,7 +294,7 @@ void StepRunner::UpdateWeights(const StepBatches& batches, int64_t number, StepR
   if (scaler.on() && !scaler.CanLower()) step.least_scale = scaler.scale();
   if (!std::isfinite(step.loss) || !std::isfinite(norm)) step.samples = SampleNames(batches);
   if (guard.MayTry(step)) {
-    const double factor = ClipFactor(norm, context_.config.train.clip);
+    const double factor = ClipFactor(own_norm, context_.config.train.clip);
     const bool taken = optimizer.Step(result.lr, factor);
     if (!taken) step.samples = SampleNames(batches);
     guard.Tried(step, taken);

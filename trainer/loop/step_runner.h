@@ -35,8 +35,8 @@ class StepRunner {
  private:
   // Sums of a step over micro-batches, then over ranks.
   struct Sums {
-    double loss = 0;    // already divided by the planned weight of the step's targets
-    double weight = 0;  // of the targets present
+    double loss = 0;              // already divided by the planned weight of the step's targets
+    std::vector<double> weights;  // of the targets present, by island
     double bad_samples = 0;
     double stop_requests = 0;
     double busy_s = 0;       // seconds of compute in the passes; over ranks: the mean
@@ -45,6 +45,8 @@ class StepRunner {
     double predicted_s = 0;
   };
   bool RunsAhead() const;  // the encoder, a step
+  // The weight of the targets that this rank's island is to train on.
+  double IslandWeight(const StepBatches& batches) const;
   Sums RunMicroBatches(const StepBatches& batches, int64_t number, StepResult& result);
   // Waits for the next pack of this data rank, in step `number` or ahead of it.
   void LoadPack(int64_t number, Sums& sums);

@@ -47,7 +47,7 @@ std::vector<double> StepTimer::Time(const ScoredPlan& plan, int warm_up, int tim
 
 // Allocates the bytes that this rank is predicted to need, and frees them.
 void StepTimer::RequireMemory(const ScoredPlan& plan) const {
-  const int rank = plan.plan.mesh.Coordinate(context_.rank(), Axis::kPipeline);
+  const int rank = plan.plan.mesh.Coordinate(context_.islands.mine().rank(), Axis::kPipeline);
   const int64_t bytes = plan.memory[static_cast<size_t>(rank)].total();
   AgreeOrThrowRunError(context_.world(), [&] {
     try {

@@ -31,21 +31,21 @@ std::vector<RankTimes> GatherTimes(Communicator& world, const RankTimes& mine) {
   return ranks;
 }
 
-std::vector<int> PipelineRanks(const Plan& plan) {
+std::vector<int> PipelineRanks(const Mesh& mesh) {
   std::vector<int> layers;
-  layers.reserve(static_cast<size_t>(plan.num_ranks()));
-  for (int rank = 0; rank < plan.num_ranks(); ++rank)
-    layers.push_back(plan.mesh.Coordinate(rank, Axis::kPipeline));
+  layers.reserve(static_cast<size_t>(mesh.size()));
+  for (int rank = 0; rank < mesh.size(); ++rank)
+    layers.push_back(mesh.Coordinate(rank, Axis::kPipeline));
   return layers;
 }
 
 }  // namespace
 
-StepWatch::StepWatch(const RunContext& context, const Plan& plan, const StepForecast& forecast)
+StepWatch::StepWatch(const RunContext& context, const Mesh& mesh, const StepForecast& forecast)
     : context_(context),
       knows_speed_(forecast.knows_speed()),
       drift_(forecast.error_band()),
-      stragglers_(PipelineRanks(plan)) {}
+      stragglers_(PipelineRanks(mesh)) {}
 
 void StepWatch::Add(const RankTimes& step) {
   const std::optional<RankTimes> window = drift_.Add(step);

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "parallel/plan.h"
+#include "parallel/mesh.h"
 #include "trainer/loop/run_context.h"
 #include "trainer/loop/step_drift.h"
 #include "trainer/loop/step_forecast.h"
@@ -13,7 +13,8 @@ namespace equipoise {
 // Watches a run's steps for slow ranks and for drifts from the prediction; rank 0 warns about them.
 class StepWatch {
  public:
-  StepWatch(const RunContext& context, const Plan& plan, const StepForecast& forecast);
+  // `mesh`: of all ranks.
+  StepWatch(const RunContext& context, const Mesh& mesh, const StepForecast& forecast);
 
   // Adds this rank's times of a step. Collective every kStepsOfWindow steps.
   void Add(const RankTimes& step);

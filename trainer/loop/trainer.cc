@@ -57,7 +57,7 @@ Trainer::Trainer(const TrainOptions& options, MpiEnvironment& mpi)
       trace_(context_),
       kernels_(context_, *folder_, first_step_),
       steps_(context_, inputs_.data, replica_),
-      watch_(context_, planned_.plan, replica_.forecast()) {
+      watch_(context_, replica_.whole_mesh(), replica_.forecast()) {
   KeepFreedMemory();
   if (first_step_ == 0) ProbeMemory(context_, inputs_.data, replica_);
   if (context_.rank() == 0) inputs_.data.LogBalance(planned_.plan.data(), state_.position.epoch);
@@ -85,6 +85,8 @@ ExitCode Trainer::Run() {
     trace_.AddPredicted(replica_, step);
     watch_.Add(step.times);
     const bool last = state_.step == config.train.steps;
+    if (replica_.outer() != nullptr && (last || Due(config.train.diloco.every)))
+      step.outer_s = replica_.TakeOuterStep();
     answers = Measure(step, last);
     // While steps are skipped, weights are those already saved, or unsound.
     const bool sound = state_.non_finite_in_a_row == 0;

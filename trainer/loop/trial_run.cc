@@ -42,7 +42,7 @@ PlanReport PlanByTrial(const RunConfig& config, int ranks, int trials, MpiEnviro
     return seconds;
   };
   return PlanRun(config, {started, timer.precision(), trials, true}, [&](PlanReport& report) {
-    timer.UsePacks({report.tiles, report.tokens}, report.request.workload.global_batch());
+    timer.UsePacks({report.tiles, report.tokens}, report.global_batch());
     std::vector<ScoredPlan> best = report.search.plans;
     best.resize(std::min(best.size(), static_cast<size_t>(trials)));
     RankByTrials(TryPlans(best, kRounds, run), report);

@@ -23,9 +23,11 @@ struct StepMetrics {
   // mem_reserved_bytes: on a GPU, with what the caching allocator keeps free.
   std::optional<int64_t> mem_peak_bytes, mem_reserved_bytes, rss_peak_bytes;
   std::optional<double> data_wait_s, bubble_share, predicted_step_s;
-  // Seconds between the end of the step before and the begin of this one (evaluation, checkpoint,
-  // outputs), and those of them in which a checkpoint was saved. Absent for the first of a start.
+  // Seconds between the end of the step before and the begin of this one (outer step, evaluation,
+  // checkpoint, outputs), and those of them in which a checkpoint was saved. Absent for the first
+  // of a start.
   std::optional<double> pause_s, checkpoint_s;
+  std::optional<double> outer_s;  // of the outer step behind this one (train.diloco), if any
   // pad_ratio: share of the computed token positions that are padding, 0 without balance.pad.
   // fill_share: tokens over the packs' room (balance.tokens each); without packs 1 - pad_ratio.
   // dist_ratio_*: OmniBal's DistRatio of tiles and of tokens (balance/load/balance_metrics.h).
@@ -55,6 +57,7 @@ struct StepMetrics {
     visit("data_wait_s", self.data_wait_s);
     visit("pause_s", self.pause_s);
     visit("checkpoint_s", self.checkpoint_s);
+    visit("outer_s", self.outer_s);
     visit("bubble_share", self.bubble_share);
     visit("predicted_step_s", self.predicted_step_s);
     visit("pad_ratio", self.pad_ratio);

@@ -381,12 +381,13 @@ std::vector<Recompute> GivenRecompute(const RunConfig& config, const ModelConfig
 }
 
 int64_t Accumulation(const RunConfig& config, const Plan& plan) {
-  if (config.train.global_batch % plan.data() != 0) {
+  const int64_t ranks = plan.data() * config.train.diloco.islands;
+  if (config.train.global_batch % ranks != 0) {
     throw ConfigError(fmt::format(
         "train.global_batch: {} packs cannot be dealt to {} data ranks; use a multiple of {}",
-        config.train.global_batch, plan.data(), plan.data()));
+        config.train.global_batch, ranks, ranks));
   }
-  return config.train.global_batch / plan.data();
+  return config.train.global_batch / ranks;
 }
 
 std::string DescribePlan(const Plan& plan) {

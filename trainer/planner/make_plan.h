@@ -39,7 +39,7 @@ std::vector<int> StageBegins(const std::vector<int64_t>& stage_layers, int num_l
 std::vector<Recompute> GivenRecompute(const RunConfig& config, const ModelConfig& model);
 
 // Gradient accumulation: the micro-batches of a data rank in one optimizer step. Throws ConfigError
-// when train.global_batch is not a multiple of the data ranks.
+// when train.global_batch is not a multiple of the data ranks of all islands.
 int64_t Accumulation(const RunConfig& config, const Plan& plan);
 
 // A plan in one line, such as

@@ -28,8 +28,7 @@ using Better = Column::Better;
 
 const std::vector<Column>& Columns() {
   static const std::vector<Column> kColumns = {
-      {"ranks", "ranks",
-       [](const PlanReport& r) { return static_cast<double>(r.best().plan.num_ranks()); },
+      {"ranks", "ranks", [](const PlanReport& r) { return static_cast<double>(r.ranks()); },
        Better::kNeither},
       {"step s", "step_s", [](const PlanReport& r) { return r.forecast.step_s.p50; },
        Better::kLess},

@@ -27,7 +27,7 @@ std::string Tiles(const PlanReport& report) {
                             Tile("MFU", percent(f.mfu)) +
                             Tile("waiting", percent(f.bubbles.total())) +
                             Tile("tokens/s", ReadableNumber(f.tokens_per_s)) +
-                            Tile("ranks", std::to_string(report.best().plan.num_ranks())) +
+                            Tile("ranks", std::to_string(report.ranks())) +
                             Tile("GPU-days", ReadableNumber(report.gpu_days()));
   return fmt::format("<dl class=\"tiles\">{}</dl>\n", tiles);
 }

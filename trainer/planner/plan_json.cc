@@ -169,10 +169,10 @@ Json PlanToJson(const PlanReport& report) {
   json["config"] = report.config;
   json["settings"] = report.settings;
   json["sections"] = PlanSections(report);
-  json["ranks"] = report.best().plan.num_ranks();
+  json["ranks"] = report.ranks();
   json["encoder"] = EncoderJson(report.best().plan);
   json["limits"] = LimitsJson(report);
-  json["global_batch"] = report.request.workload.global_batch();
+  json["global_batch"] = report.global_batch();
   json["samples"] = report.sample_source;
   json["oversize"] = report.oversize;
   json["stages"] = StagesJson(report);
@@ -184,6 +184,13 @@ Json PlanToJson(const PlanReport& report) {
                      {"uneven_micro_batches", bubbles.uneven_micro_batches},
                      {"communication", bubbles.communication},
                      {"uneven_data_ranks", bubbles.uneven_data_ranks}};
+  const PlannedIslands& islands = report.islands;
+  if (islands.every > 0) {
+    json["islands"] = {{"count", islands.count},
+                       {"every", islands.every},
+                       {"outer_s", islands.outer.seconds},
+                       {"outer_bytes", islands.outer.bytes}};
+  }
   json["communication_share"] = forecast.communication_share;
   json["tokens_per_s"] = forecast.tokens_per_s;
   json["samples_per_s"] = report.samples_per_s();

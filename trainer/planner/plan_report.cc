@@ -7,7 +7,7 @@
 namespace equipoise {
 
 double PlanReport::GpuDays(double of_steps) const {
-  return of_steps * forecast.step_s.p50 * best().plan.num_ranks() / 86400;
+  return of_steps * mean_step_s() * ranks() / 86400;
 }
 
 double PlanReport::CostOf(double days) const {

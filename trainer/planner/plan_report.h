@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "balance/load/sample_groups.h"
+#include "balance/search/outer_forecast.h"
 #include "balance/search/plan_forecast.h"
 #include "balance/search/plan_goal.h"
 #include "balance/search/plan_request.h"
@@ -70,7 +71,18 @@ struct GoalReport {
   std::string miss;   // what limit the plan misses; empty: none
 };
 
-// The content of `equipoise plan` for a search that found a plan.
+// Islands (train.diloco) that each train by the plan of a report.
+struct PlannedIslands {
+  int count = 1;
+  int64_t every = 0;    // steps; 0: no outer steps
+  OuterForecast outer;  // each
+
+  // Of a step, in the mean.
+  double outer_s() const { return every > 0 ? outer.seconds / static_cast<double>(every) : 0; }
+};
+
+// The content of `equipoise plan` for a search that found a plan. Figures are those of all islands,
+// but plan, memory, search and request are those of one.
 struct PlanReport {
   std::string config;                         // path of the configuration
   std::string settings;                       // all of it, as YAML
@@ -89,7 +101,12 @@ struct PlanReport {
   std::vector<PlanTrial> trials;  // by measured median, failed ones last; empty without --trial
   PlanForecast forecast;          // forecast of the best plan
   GoalReport goal;                // without sizes where the section `goal` is empty
+  PlannedIslands islands;
 
+  int ranks() const { return islands.count * best().plan.num_ranks(); }
+  int64_t global_batch() const { return islands.count * request.workload.global_batch(); }
+  // Seconds of a step in the mean, of which an outer step is a part.
+  double mean_step_s() const { return forecast.step_s.p50 + islands.outer_s(); }
   const ScoredPlan& best() const { return search.plans.front(); }
   double gpu_days() const { return GpuDays(static_cast<double>(steps)); }
   double epoch_gpu_days() const { return GpuDays(epoch_steps); }
@@ -101,7 +118,7 @@ struct PlanReport {
   double hours_per_million_samples() const { return 1e6 / samples_per_s() / 3600; }
   // As cost().
   double cost_per_million_samples() const {
-    return CostOf(hours_per_million_samples() * best().plan.num_ranks() / 24);
+    return CostOf(hours_per_million_samples() * ranks() / 24);
   }
 
  private:

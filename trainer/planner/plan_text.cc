@@ -84,7 +84,7 @@ std::string DescribePacks(const PlanReport& report) {
 void PrintCost(const char* of, double steps, double gpu_days, double cost, const PlanReport& report,
                std::ostream& out) {
   out << fmt::format("{:<8} {} steps: {:.4g} hours, {:.4g} GPU-days", of, Number(std::ceil(steps)),
-                     steps * report.forecast.step_s.p50 / 3600, gpu_days);
+                     steps * report.mean_step_s() / 3600, gpu_days);
   const Cluster& cluster = report.request.cluster;
   if (cost > 0 && cluster.lists_price) {
     out << fmt::format(", USD {} at the list price of {:.2f} a GPU hour", Number(cost),
@@ -136,6 +136,19 @@ void PrintSizes(const GoalReport& report, std::ostream& out) {
   }
 }
 
+// The line about islands, if there are any.
+std::string DescribeIslands(const PlanReport& report) {
+  const PlannedIslands& islands = report.islands;
+  if (islands.every == 0) return "";
+  const int ranks = report.best().plan.num_ranks();
+  return fmt::format(
+      "islands  {} of {} rank{}, each by the plan below; an outer step every {} steps takes {:.3g} "
+      "s "
+      "({:.2g} % of the time) and sends {} GB a rank\n",
+      islands.count, ranks, ranks == 1 ? "" : "s", islands.every, islands.outer.seconds,
+      100 * islands.outer_s() / report.mean_step_s(), Number(1e-9 * islands.outer.bytes));
+}
+
 void PrintHead(const PlanReport& report, std::ostream& out) {
   const PlanForecast& f = report.forecast;
   const Cluster& cluster = report.request.cluster;
@@ -145,11 +158,12 @@ void PrintHead(const PlanReport& report, std::ostream& out) {
         << " of them are above the limits and left out\n";
   }
   out << fmt::format("packs    {}; {} a step\n", DescribePacks(report),
-                     Number(static_cast<double>(report.request.workload.global_batch())))
+                     Number(static_cast<double>(report.global_batch())))
       << (report.packing_change.empty() ? "" : "         " + report.packing_change + "\n")
       << fmt::format("cluster  {}, {} node{} of {}; the plan uses {} ranks\n", cluster.name,
                      cluster.nodes, cluster.nodes == 1 ? "" : "s", cluster.devices_per_node,
-                     report.best().plan.num_ranks())
+                     report.ranks())
+      << DescribeIslands(report)
       << fmt::format("times    {}\n",
                      report.request.profile
                          ? "from measured layers (cluster.profile)"
@@ -258,7 +272,7 @@ void PrintBest(const PlanReport& report, std::ostream& out) {
 // Limits that the planner has changed, which must be pinned together with a plan.
 PlanPrediction ChangedLimits(const PlanReport& report) {
   if (!report.requested) return {};
-  return {0, 0, 0, report.tiles, report.tokens, report.request.workload.global_batch()};
+  return {0, 0, 0, report.tiles, report.tokens, report.global_batch()};
 }
 
 }  // namespace

@@ -39,6 +39,7 @@ GroupOptions GroupOptionsOf(const RunConfig& config, const LoadCost& cost,
   options.micro_batch = config.train.micro_batch;
   options.pad = balance.pad;
   options.global_batch = config.train.global_batch;
+  options.islands = config.train.diloco.islands;
   options.cost = cost;
   options.seed = static_cast<uint64_t>(config.train.seed);
   return options;

@@ -46,6 +46,11 @@ int64_t LocalMemoryBytes(int ranks) {
   return static_cast<int64_t>(kShareOfMachine * static_cast<double>(MachineMemoryBytes())) / ranks;
 }
 
+void ShareMachine(int all_ranks, ClusterConfig& config) {
+  if (config.preset != kLocalPreset || config.gpus_per_node || config.memory_gb) return;
+  config.memory_gb = static_cast<double>(LocalMemoryBytes(all_ranks)) / kGiB;
+}
+
 std::string UseGpu(const GpuFacts& gpu, ClusterConfig& config) {
   if (config.preset != kLocalPreset) return "";
   const double gib = static_cast<double>(gpu.memory_bytes) / kGiB;

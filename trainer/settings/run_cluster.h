@@ -15,6 +15,10 @@ Cluster ClusterFor(const ClusterConfig& config, int ranks);
 // What each of so many ranks on this machine may use of its memory.
 int64_t LocalMemoryBytes(int ranks);
 
+// Sets what each rank of a part of a run may use of this machine's memory, with preset `local`,
+// where all ranks of the run share it.
+void ShareMachine(int all_ranks, ClusterConfig& config);
+
 // Sets cluster.gpus_per_node to the ranks of a machine when preset `local`, which otherwise means a
 // single node, is used on several machines, so that tensor-parallel groups stay within a machine.
 // `machines`: the machine of each rank, numbered arbitrarily.

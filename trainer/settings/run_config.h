@@ -10,6 +10,7 @@
 #include "data/settings/loss_weight.h"
 #include "trainer/settings/adapter_section.h"
 #include "trainer/settings/balance_section.h"
+#include "trainer/settings/diloco_section.h"
 #include "trainer/settings/goal_section.h"
 #include "trainer/settings/loss_scale_section.h"
 #include "trainer/settings/offload.h"
@@ -107,6 +108,7 @@ struct TrainSection {
   MasterPrecision master = MasterPrecision::kFp32;
   std::vector<OffloadedState> offload;
   double clip = 1.0;
+  DilocoSection diloco;
   LossWeight loss = LossWeight::kToken;
   int64_t threads = 0;
   bool deterministic = false;
@@ -163,6 +165,7 @@ struct TrainSection {
           "it gradients (ZeRO 2), with both parameters (ZeRO 3); activations: of blocks, where bar "
           "finds that cheaper");
     visit("clip", clip, "largest global gradient norm; 0 = no clipping", AtLeast(0));
+    visit("diloco", diloco, "several models, on islands of ranks that meet now and then (DiLoCo)");
     visit("loss", loss, "weight of a sample's x target tokens: 1, 1/x, 1/sqrt(x) each");
     visit("threads", threads, "compute threads of a rank; 0 = cores / ranks on this machine",
           Between(0, 1024));

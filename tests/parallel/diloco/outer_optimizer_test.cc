@@ -164,7 +164,7 @@ TEST_CASE("the state of a round is set and read by parameter") {
     model.Step(1);
     const at::Tensor trained = Share(*model.optimizer);
     const at::Tensor begun = outer.weights().clone();
-    outer.SetModel();
+    outer.SetModel(outer.weights());
     if (!at::equal(Share(*model.optimizer), begun)) throw std::runtime_error("not begun");
     outer.SetModel(trained);
     if (!at::equal(Share(*model.optimizer), trained)) throw std::runtime_error("not trained");
