@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "configs/base/error.h"
+#include "parallel/device.h"
 #include "parallel/flat_alignment.h"
 #include "parallel/host_copies.h"
 #include "parallel/split_master.h"
@@ -213,6 +214,8 @@ at::Tensor AdamW::Masters(Range range) const {
 
 void AdamW::SetMasters(Range range, const at::Tensor& masters) {
   EQUIPOISE_CHECK(masters.numel() == range.size(), masters.numel(), " masters");
+  // What the step before has written may still be on its way to the device.
+  if (offloaded()) Synchronize(parameters_.values_device());
   ForRegions(range, [&](const Region& region, const Overlap& at) {
     at::Tensor values = ValuesOf(region).narrow(0, at.in_region, at.size);
     const at::Tensor own = masters.narrow(0, at.local - range.begin, at.size).to(values.device());

@@ -191,7 +191,7 @@ TEST_CASE("an island has the same groups with any number of data ranks, dealt ev
     if (name == "random") continue;
     // An island deals its groups as a run of it alone does.
     std::vector<LayerLoad> own;
-    const auto& mine = dealt(1)[1][0];
+    const std::vector<int64_t> mine = dealt(1)[1][0];
     for (const int64_t group : mine) own.push_back(step[static_cast<size_t>(group)]);
     const std::vector<int64_t> rows = AssignRows(own, 2, options.cost);
     for (size_t i = 0; i < rows.size(); ++i)

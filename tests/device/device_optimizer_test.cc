@@ -362,5 +362,37 @@ TEST_CASE("squares by one launch have the CPU's bits, however they are cut", "[d
         Approx(64e60).epsilon(1e-6));
 }
 
+// What an outer optimizer does with them (parallel/diloco).
+TEST_CASE("masters are read and replaced by ranges of the shard", "[device]") {
+  Case c;
+  c.dtype = GENERATE(at::kFloat, at::kBFloat16, at::kHalf);
+  c.on_host = GENERATE(false, true);
+  c.ranks = GENERATE(1, 2);
+  c.rank = c.ranks - 1;
+  c.masters = c.dtype != at::kBFloat16 || GENERATE(true, false);
+  Model gpu(c, kGpu), cpu(c, at::kCPU);
+  for (Model* model : {&gpu, &cpu}) {
+    model->Step(c, 1);
+    AdamW& adamw = model->adamw();
+    const at::Tensor all = adamw.Masters({0, adamw.numel()});
+    CHECK(all.is_cpu() == (model == &cpu || c.on_host));
+    for (size_t i = 0; i < model->size(); ++i) {
+      if (!model->parameter(i).trainable || adamw.Runs(i).empty()) continue;
+      CheckSameBits(adamw.PartOf(all, i), adamw.Master(i).Get().to(at::kFloat));
+    }
+    const int64_t middle = adamw.numel() / 3 + 5;
+    const at::Tensor other = Normal({adamw.numel()}, 17);
+    for (const Range& range : {Range{0, middle}, Range{middle, adamw.numel()}}) {
+      adamw.SetMasters(range, other.narrow(0, range.begin, range.size()));
+      if (c.masters)
+        CheckSameBits(adamw.Masters(range), other.narrow(0, range.begin, range.size()));
+    }
+  }
+  for (size_t i = 0; i < cpu.size(); ++i)
+    CheckSameBits(gpu.parameter(i).value, cpu.parameter(i).value);
+  const at::Tensor all = gpu.adamw().Masters({0, gpu.adamw().numel()}).cpu();
+  CHECK(at::allclose(all, Normal({gpu.adamw().numel()}, 17), 1.0 / 256, 1e-6));
+}
+
 }  // namespace
 }  // namespace equipoise

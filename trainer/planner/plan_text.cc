@@ -162,7 +162,7 @@ void PrintHead(const PlanReport& report, std::ostream& out) {
       << (report.packing_change.empty() ? "" : "         " + report.packing_change + "\n")
       << fmt::format("cluster  {}, {} node{} of {}; the plan uses {} ranks\n", cluster.name,
                      cluster.nodes, cluster.nodes == 1 ? "" : "s", cluster.devices_per_node,
-                     report.ranks())
+                     report.best().plan.num_ranks())
       << DescribeIslands(report)
       << fmt::format("times    {}\n",
                      report.request.profile
