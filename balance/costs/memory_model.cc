@@ -64,6 +64,8 @@ MemoryForecast States(const CostModel& costs, const Plan& plan, const std::vecto
     forecast.parameters = bytes - shared;
   }
   const Cluster& cluster = costs.cluster();
+  int64_t& beside = cluster.multiprocessors == 0 ? forecast.optimizer : forecast.host;
+  beside += of_shard(costs.options().style.outer_bytes);
   forecast.reserve =
       static_cast<int64_t>(cluster.reserve_share * static_cast<double>(cluster.memory_bytes));
   return forecast;

@@ -80,8 +80,9 @@ struct RunStyle {
   bool fp8 = false;                   // products of blocks in fp8, but for weights' gradients
   double moment_bytes = 4;            // of each of AdamW's two, for a parameter; below 2: codes
   bool offloads_activations = false;  // on GPUs: those of blocks may lie in host memory
-  bool whole_masters = false;       // beside 16-bit weights fp32 ones, of which nothing is left out
-  bool without_masters = false;     // of bf16 weights, which are rounded stochastically then
+  bool whole_masters = false;    // beside 16-bit weights fp32 ones, of which nothing is left out
+  bool without_masters = false;  // of bf16 weights, which are rounded stochastically then
+  double outer_bytes = 0;        // of an outer optimizer (DiLoCo), in host memory, for a parameter
   bool sequence_parallel = false;   // tensor ranks share out the rows between split products
   int context = 1;                  // ranks that share out each sequence
   bool overlaps_sums = false;       // sums of tensor ranks run beside the products

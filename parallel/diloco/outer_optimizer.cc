@@ -10,7 +10,7 @@
 namespace equipoise {
 namespace {
 
-constexpr int64_t kTakenAtOnce = 1 << 24;  // elements
+constexpr int64_t kTakenAtOnce = 1 << 22;  // elements
 
 }  // namespace
 

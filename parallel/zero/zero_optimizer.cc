@@ -25,7 +25,7 @@ namespace {
 
 constexpr double kStepOfBf16 = 1.0 / 128;  // between neighbours, of the smaller, at most
 constexpr int64_t kReadAtOnce = 1 << 24;   // fp32 moments in memory before they become codes
-constexpr int64_t kSetAtOnce = 1 << 24;    // masters
+constexpr int64_t kSetAtOnce = 1 << 22;    // masters
 
 }  // namespace
 

@@ -54,6 +54,8 @@ METHODS = [
     Method("full training, ZeRO 3, four ranks", {ZERO: 3, "parallel.data": 4}, ranks=4),
     Method("full training, ZeRO 3 within pairs, four ranks",
            {ZERO: 3, "parallel.data": 4, "parallel.zero_ranks": 2}, ranks=4),
+    Method("full training, DiLoCo, two islands",
+           {"parallel.data": 1, "train.diloco.islands": 2, "train.diloco.every": 4}),
     Method("full training, tensor 2", TENSOR),
     Method("full training, tensor 2, sequence parallelism",
            TENSOR | {"parallel.sequence": "true"}),

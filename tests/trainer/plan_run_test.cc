@@ -417,6 +417,56 @@ TEST_CASE("a part of the samples stands for the packs of an epoch", "[plan_run][
         Approx(15625).epsilon(0.01));
 }
 
+TEST_CASE("islands are planned as runs of their own, and priced together", "[plan_run][cpu]") {
+  const std::vector<std::string> mesh = {"parallel.pipeline=8", "parallel.tensor=2",
+                                         "parallel.schedule=1f1b", "train.offload=[optimizer]"};
+  const auto plan = [&](std::vector<std::string> more, int ranks) {
+    more.insert(more.end(), mesh.begin(), mesh.end());
+    return PlanRun(Config(more), {.ranks = ranks});
+  };
+  const std::vector<std::string> diloco = {"train.diloco.islands=4", "train.diloco.every=50",
+                                           "cluster.island_gb_s=0.1"};
+  const PlanReport one = plan({"train.global_batch=32"}, 16), four = plan(diloco, 64);
+  CHECK(four.best().plan == one.best().plan);
+  CHECK(four.forecast.step_s.p50 == one.forecast.step_s.p50);
+  CHECK(four.ranks() == 64);
+  CHECK(four.global_batch() == 128);
+  // Each of 16 ranks: 26 billion fp32 weights, over a ring of four islands at 0.1 GB/s.
+  const PlannedIslands& islands = four.islands;
+  const double share = 4.0 * 25.5e9 / 16;
+  CHECK(islands.outer.bytes == Approx(1.5 * share).epsilon(0.02));
+  CHECK(islands.outer.seconds > 1.5 * share / 0.1e9);
+  CHECK(islands.outer.seconds < 2.5 * share / 0.1e9);
+  CHECK(four.forecast.traffic.total() ==
+        Approx(one.forecast.traffic.total() + islands.outer.bytes / 50));
+  const double slower = one.forecast.step_s.p50 / four.mean_step_s();
+  CHECK(slower < 0.95);
+  CHECK(four.forecast.tokens_per_s == Approx(4 * slower * one.forecast.tokens_per_s));
+  CHECK(four.gpu_days() == Approx(4 * one.gpu_days() / slower));
+  CHECK(four.cost() == Approx(4 * one.cost() / slower));
+  CHECK(four.epoch_steps == Approx(one.epoch_steps / 4));
+  // w and m, 8 bytes a parameter, lie in the host's memory.
+  const auto host = [](const PlanReport& report) {
+    int64_t bytes = 0;
+    for (const MemoryForecast& rank : report.best().memory) bytes += 2 * rank.host;
+    return static_cast<double>(bytes);
+  };
+  CHECK(host(four) - host(one) == Approx(8 * 25.5e9).epsilon(0.02));
+  std::ostringstream text;
+  PrintPlan(four, /*explain=*/false, text);
+  CHECK(text.str().find("islands  4 of 16 ranks, each by the plan below") != std::string::npos);
+  CHECK(PlanToJson(four)["islands"]["count"] == 4);
+
+  const PlanReport local = plan({"train.diloco.islands=4", "train.diloco.every=50"}, 64);
+  CHECK(local.islands.outer.seconds < islands.outer.seconds / 10);
+  CHECK(ErrorOf({"train.diloco.islands=3", "train.diloco.every=5"}, ExitCode::kBadUsage) ==
+        "train.diloco.islands: 64 ranks cannot be shared out to 3 islands of as many each; start a "
+        "multiple of 3");
+  CHECK(ErrorOf({"train.diloco.islands=2", "train.diloco.every=5", "parallel.data=64"},
+                ExitCode::kBadUsage)
+            .find("(for each of 2 islands of 32 ranks)") != std::string::npos);
+}
+
 TEST_CASE("mistakes are one line", "[plan_run][cpu]") {
   CHECK(ErrorOf({"data.costs=nowhere"}, ExitCode::kBadUsage)
             .find("data.costs: there is no file nowhere") == 0);

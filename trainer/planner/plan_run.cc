@@ -143,60 +143,8 @@ PlanRequest PlanRequestOf(const RunConfig& config, const ModelConfig& model,
 
 namespace {
 
-// Calls `plan` with the configuration of one of several islands, and its ranks; says of its errors
-// that they are of one.
-template <class Plan>
-auto OfEachIsland(const RunConfig& config, PlanTarget target, const Plan& plan) {
-  if (config.train.diloco.islands == 1) return plan(OfIsland(config), target);
-  const int all = target.ranks > 0 ? target.ranks : MakeCluster(config.cluster).num_devices();
-  target.ranks = RanksOfIsland(config, all);
-  RunConfig island = OfIsland(config);
-  ShareMachine(all, island.cluster);
-  try {
-    return plan(island, target);
-  } catch (const UserError& error) {
-    throw UserError(error.code(),
-                    fmt::format("{} (for each of {})", error.what(), DescribeIslands(config, all)));
-  }
-}
-
-// The figures of all islands, of those of one.
-void AddIslands(const DilocoSection& diloco, PlanReport& report) {
-  const PlanRequest& request = report.request;
-  const Plan& plan = report.best().plan;
-  PlannedIslands& islands = report.islands;
-  islands.count = static_cast<int>(diloco.islands);
-  islands.every = diloco.every;
-  const CostModel costs(request.model, request.cluster, request.CostOptions(plan),
-                        request.profile.get());
-  islands.outer = ForecastOuterStep(costs, plan, request.cluster, islands.count);
-  RankTraffic& traffic = report.forecast.traffic;
-  (islands.outer.between_nodes ? traffic.between_nodes_bytes : traffic.within_node_bytes) +=
-      islands.outer.bytes / static_cast<double>(islands.every);
-  // Of the time between outer steps.
-  const double rate = islands.count * report.forecast.step_s.p50 / report.mean_step_s();
-  report.forecast.tokens_per_s *= rate;
-  report.forecast.packs_per_s *= rate;
-  report.epoch_steps /= islands.count;
-}
-
-}  // namespace
-
-PlanReport PlanRun(const RunConfig& config, const PlanTarget& target, const OrderPlans& order) {
-  const DilocoSection& diloco = config.train.diloco;
-  if (diloco.on()) {
-    PlanReport report =
-        OfEachIsland(config, target, [&](const RunConfig& island, const PlanTarget& ranks) {
-          const OrderPlans of_all = [&](PlanReport& found) {
-            found.islands.count = static_cast<int>(diloco.islands);
-            if (order) order(found);
-          };
-          return PlanRun(island, ranks, of_all);
-        });
-    AddIslands(diloco, report);
-    return report;
-  }
-  RanksOfIsland(config, 1);  // refuses islands that never meet
+// PlanRun() of one island.
+PlanReport PlanIsland(const RunConfig& config, const PlanTarget& target, const OrderPlans& order) {
   const ModelConfig model = ModelConfigOf(config);
   const SampleCosts costs = GatherSampleCosts(config, model);
   PlannedRun planned = PlanWorkload(costs, config, model);
@@ -242,16 +190,9 @@ PlanReport PlanRun(const RunConfig& config, const PlanTarget& target, const Orde
   return report;
 }
 
-TrainingPlan PlanTraining(const RunConfig& config, const ModelConfig& model,
-                          const SampleCosts& costs, const PlanTarget& target) {
-  if (config.train.diloco.on()) {
-    TrainingPlan planned =
-        OfEachIsland(config, target, [&](const RunConfig& island, const PlanTarget& ranks) {
-          return PlanTraining(island, model, costs, ranks);
-        });
-    planned.prediction.global_batch *= config.train.diloco.islands;
-    return planned;
-  }
+// PlanTraining() of one island.
+TrainingPlan TrainingPlanOfIsland(const RunConfig& config, const ModelConfig& model,
+                                  const SampleCosts& costs, const PlanTarget& target) {
   if (HasScheduleFile(config)) return {MakePlan(config, model, target.ranks), {}};
   const PlannedRun first = PlanWorkload(costs, config, model);
   PlanTarget started = target;
@@ -274,6 +215,69 @@ TrainingPlan PlanTraining(const RunConfig& config, const ModelConfig& model,
           {forecast.step_s.p50, forecast.error_band, best.peak_bytes(),
            planned.images.TilesOf(planned.limits.patches), planned.limits.tokens,
            planned.requested ? planned.workload.global_batch() : 0, std::move(memory)}};
+}
+
+// Calls `plan` with the configuration of one of several islands, and its ranks; says of its errors
+// that they are of one.
+template <class Plan>
+auto OfEachIsland(const RunConfig& config, PlanTarget target, const Plan& plan) {
+  if (config.train.diloco.islands == 1) return plan(config, target);
+  const int all = target.ranks > 0 ? target.ranks : MakeCluster(config.cluster).num_devices();
+  target.ranks = RanksOfIsland(config, all);
+  RunConfig island = OfIsland(config);
+  ShareMachine(all, island.cluster);
+  try {
+    return plan(island, target);
+  } catch (const UserError& error) {
+    throw UserError(error.code(),
+                    fmt::format("{} (for each of {})", error.what(), DescribeIslands(config, all)));
+  }
+}
+
+// The figures of all islands, of those of one.
+void AddIslands(const DilocoSection& diloco, PlanReport& report) {
+  const PlanRequest& request = report.request;
+  const Plan& plan = report.best().plan;
+  PlannedIslands& islands = report.islands;
+  islands.count = static_cast<int>(diloco.islands);
+  islands.every = diloco.every;
+  const CostModel costs(request.model, request.cluster, request.CostOptions(plan),
+                        request.profile.get());
+  islands.outer = ForecastOuterStep(costs, plan, request.cluster, islands.count);
+  RankTraffic& traffic = report.forecast.traffic;
+  (islands.outer.between_nodes ? traffic.between_nodes_bytes : traffic.within_node_bytes) +=
+      islands.outer.bytes / static_cast<double>(islands.every);
+  // Of the time between outer steps.
+  const double rate = islands.count * report.forecast.step_s.p50 / report.mean_step_s();
+  report.forecast.tokens_per_s *= rate;
+  report.forecast.packs_per_s *= rate;
+  report.epoch_steps /= islands.count;
+}
+
+}  // namespace
+
+PlanReport PlanRun(const RunConfig& config, const PlanTarget& target, const OrderPlans& order) {
+  const DilocoSection& diloco = config.train.diloco;
+  PlanReport report =
+      OfEachIsland(config, target, [&](const RunConfig& island, const PlanTarget& ranks) {
+        const OrderPlans of_all = [&](PlanReport& found) {
+          found.islands.count = static_cast<int>(diloco.islands);
+          if (order) order(found);
+        };
+        return PlanIsland(island, ranks, of_all);
+      });
+  if (diloco.on()) AddIslands(diloco, report);
+  return report;
+}
+
+TrainingPlan PlanTraining(const RunConfig& config, const ModelConfig& model,
+                          const SampleCosts& costs, const PlanTarget& target) {
+  TrainingPlan planned =
+      OfEachIsland(config, target, [&](const RunConfig& island, const PlanTarget& ranks) {
+        return TrainingPlanOfIsland(island, model, costs, ranks);
+      });
+  planned.prediction.global_batch *= config.train.diloco.islands;
+  return planned;
 }
 
 }  // namespace equipoise

@@ -56,7 +56,7 @@ int RanksOfIsland(const RunConfig& config, int ranks) {
 
 RunConfig OfIsland(RunConfig config) {
   config.train.global_batch /= config.train.diloco.islands;
-  config.train.diloco = {};
+  config.train.diloco.islands = 1;
   return config;
 }
 

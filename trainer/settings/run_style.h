@@ -19,6 +19,8 @@ inline RunStyle StyleOf(const TrainSection& train, int context, bool sequence = 
   style.whole_masters = train.precision == ToString(Precision::kFp16);
   style.without_masters = train.master == MasterPrecision::kNone;
   style.offloads_activations = Offloads(train.offload, OffloadedState::kActivations);
+  const DilocoSection& diloco = train.diloco;
+  if (diloco.on()) style.outer_bytes = diloco.momentum > 0 ? 8 : 4;
   style.sequence_parallel = sequence;
   style.context = context;
   return style;
