@@ -7,9 +7,13 @@
 #include <vector>
 
 #include "configs/base/error.h"
+#include "configs/base/json.h"
 #include "configs/yaml/yaml_reader.h"
 #include "configs/yaml/yaml_writer.h"
+#include "parallel/timeline.h"
+#include "parallel/trace_file.h"
 #include "tests/trainer/scratch_folder.h"
+#include "trainer/outputs/metrics.h"
 #include "trainer/planner/plan_run.h"
 #include "trainer/planner/plan_trace.h"
 
@@ -40,6 +44,23 @@ PlanReport Planned(const ScratchFolder& folder, const std::vector<std::string>& 
 Diagnosis DiagnosisOf(const ScratchFolder& folder, const std::vector<std::string>& set) {
   WriteText(folder.Path("plan.json"), PlanToJson(Planned(folder, set)).dump());
   return Diagnose(folder.Path("plan.json"));
+}
+
+// Of the folder of a run with eight data ranks.
+Diagnosis DiagnosisOfRun(const ScratchFolder& folder, const Timeline& measured,
+                         const std::vector<StepMetrics>& metrics,
+                         std::vector<std::string> set = {}) {
+  set.insert(set.end(), {"parallel.data=8", "parallel.pipeline=1", "parallel.tensor=1"});
+  const PlanReport report = Planned(folder, set);
+  WriteText(folder.Path("config.yaml"), report.settings);
+  WriteText(folder.Path("plan.yaml"), PlanToJson(report)["sections"].get<std::string>());
+  Json trace = Json::parse(ToChromeTrace(measured, {}));
+  trace["mesh"] = MeshJson(report.best().plan.mesh);
+  WriteText(folder.Path("trace.json"), trace.dump());
+  std::string lines;
+  for (const StepMetrics& step : metrics) lines += MetricsLine(step) + "\n";
+  WriteText(folder.Path("metrics.jsonl"), lines);
+  return Diagnose(folder.path());
 }
 
 void CheckAddsUp(const IdleTable& table) {
@@ -163,6 +184,47 @@ TEST_CASE("a trace of a plan is examined by itself", "[doctor][cpu]") {
   CHECK(traced.table.ranks[3][IdleCause::kWarmUp] > traced.table.ranks[1][IdleCause::kWarmUp]);
   CHECK(traced.remedies.empty());
   CHECK(traced.notes.size() == 1);
+}
+
+// Steps of one second, in each of which another rank waits for data. It has less to compute: no
+// rank waits for it.
+Timeline OneLoaderLate(int steps) {
+  Timeline spans;
+  for (int step = 0; step < steps; ++step) {
+    const double at = 10 * step;
+    const std::string name = "step " + std::to_string(step + 1);
+    for (int rank = 0; rank < 8; ++rank) {
+      const double wait_s = rank == step ? 0.2 : 0;
+      spans.push_back({rank, kStepLane, name, at, at + 1});
+      if (wait_s > 0) spans.push_back({rank, kDataLane, "wait 0", at, at + wait_s});
+      spans.push_back({rank, kComputeLane, "0F0", at + wait_s, at + 0.9});
+      spans.push_back({rank, kComputeLane, "OPT", at + 0.9, at + 1});
+    }
+  }
+  return spans;
+}
+
+StepMetrics MetricsOf(int64_t step, double step_s, double data_wait_s) {
+  StepMetrics metrics;
+  metrics.step = step;
+  metrics.step_s = step_s;
+  metrics.data_wait_s = data_wait_s;
+  metrics.pause_s = 0;
+  return metrics;
+}
+
+TEST_CASE("waits for data that the trace has are not added again", "[doctor][cpu]") {
+  const ScratchFolder folder;
+  const Diagnosis traced = DiagnosisOfRun(
+      folder, OneLoaderLate(3), {MetricsOf(1, 1, 0.2), MetricsOf(2, 1, 0.2), MetricsOf(3, 1, 0.2)});
+  CheckAddsUp(traced.table);
+  CHECK(traced.table.step_s == Approx(1));
+  CHECK(traced.table.Total(IdleCause::kDataWait) == Approx(0.2 / 8));
+  const Diagnosis later =
+      DiagnosisOfRun(folder, OneLoaderLate(3),
+                     {MetricsOf(1, 1, 0.2), MetricsOf(2, 1, 0.2), MetricsOf(3, 1.6, 0.8)});
+  CheckAddsUp(later.table);
+  CHECK(later.table.step_s == Approx(1.3));
 }
 
 TEST_CASE("what is no subject is refused", "[doctor][cpu]") {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -42,7 +43,23 @@ std::vector<double> WorkOf(const Timeline& predicted, int ranks) {
   return known ? work_s : std::vector<double>();
 }
 
-void ReadTrace(const Subject& subject, Diagnosis& diagnosis) {
+// As metrics.jsonl has it: of each step the longest time that a rank waits for its own loader.
+double LoaderWaitSeconds(const std::vector<TracedStep>& steps) {
+  double sum_s = 0;
+  for (const TracedStep& step : steps) {
+    std::map<int, double> wait_s;  // by rank
+    double most_s = 0;
+    for (const Span& span : step.spans) {
+      if (span.lane != kDataLane) continue;
+      most_s = std::max(most_s, wait_s[span.rank] += span.end_s - span.start_s);
+    }
+    sum_s += most_s;
+  }
+  return sum_s / static_cast<double>(steps.size());
+}
+
+// Returns the LoaderWaitSeconds() of the steps that were traced.
+double ReadTrace(const Subject& subject, Diagnosis& diagnosis) {
   const TraceFile& trace = *subject.trace;
   const bool measured = !trace.measured.empty();
   const Timeline& timeline = measured ? trace.measured : trace.predicted;
@@ -57,6 +74,7 @@ void ReadTrace(const Subject& subject, Diagnosis& diagnosis) {
   diagnosis.table = MeanOf(tables);
   diagnosis.basis = fmt::format("{} step{} {}", tables.size(), tables.size() == 1 ? "" : "s",
                                 measured ? "measured, from the trace" : "simulated");
+  return LoaderWaitSeconds(steps);
 }
 
 // The mean of a column over all steps but the first; 0 where no step has it.
@@ -71,14 +89,14 @@ double Mean(const std::vector<StepMetrics>& steps, std::optional<double> StepMet
 }
 
 // Adds what a trace of the first steps cannot show: pauses between steps, and loaders that have
-// fallen behind later.
-void AddWholeRun(const std::vector<StepMetrics>& steps, Diagnosis& diagnosis) {
+// fallen behind later, by more than the `traced_s` of LoaderWaitSeconds().
+void AddWholeRun(const std::vector<StepMetrics>& steps, double traced_s, Diagnosis& diagnosis) {
   if (steps.size() < 2) return;
   IdleTable& table = diagnosis.table;
   const double saving_s = Mean(steps, &StepMetrics::checkpoint_s);
   const double pause_s = std::max(saving_s, Mean(steps, &StepMetrics::pause_s));
   const double wait_s = Mean(steps, &StepMetrics::data_wait_s);
-  const double later_s = std::max(0.0, wait_s - table.Total(IdleCause::kDataWait));
+  const double later_s = std::max(0.0, wait_s - traced_s);
   table.step_s += pause_s + later_s;
   for (RankIdle& rank : table.ranks) {
     rank[IdleCause::kCheckpoint] += saving_s;
@@ -146,8 +164,9 @@ Diagnosis Diagnose(const std::string& path) {
   Diagnosis diagnosis;
   diagnosis.subject = path;
   if (subject.planned) diagnosis.plan = DescribeMesh(subject.planned->plan);
+  double traced_s = 0;
   if (subject.trace) {
-    ReadTrace(subject, diagnosis);
+    traced_s = ReadTrace(subject, diagnosis);
   } else {
     const RemedySearch search(*subject.planned);
     diagnosis.table = SimulatedIdle(search.request(), search.plan());
@@ -157,7 +176,7 @@ Diagnosis Diagnose(const std::string& path) {
           "no trace.json: run.trace_steps is 0, so nothing "
           "of the ranks was measured");
   }
-  if (subject.run) AddWholeRun(subject.metrics, diagnosis);
+  if (subject.run) AddWholeRun(subject.metrics, traced_s, diagnosis);
   diagnosis.causes = diagnosis.table.Largest(kShown);
   AddRemedies(subject, diagnosis);
   return diagnosis;
