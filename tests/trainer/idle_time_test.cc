@@ -116,6 +116,45 @@ TEST_CASE("all ranks wait for one rank's loader", "[doctor][cpu]") {
   CHECK(table.ranks[1][IdleCause::kHost] == Approx(1 + 0.5 + 1 + 1));
 }
 
+TEST_CASE("a data rank that waits at the end for one whose loader was late waits for data",
+          "[doctor][cpu]") {
+  const IdleTable alone = AttributeIdle(Step(7, {{0, "compute", "0F0", 0, 4},
+                                                 {0, "compute", "OPT", 6, 7},
+                                                 {1, "data", "wait 0", 0, 2},
+                                                 {1, "compute", "0F0", 2, 6},
+                                                 {1, "compute", "OPT", 6, 7}}),
+                                        MeshOfRanks(2, 1));
+  CheckAddsUp(alone);
+  for (const RankIdle& rank : alone.ranks) {
+    CHECK(rank[IdleCause::kDataWait] == Approx(2));
+    CHECK(rank[IdleCause::kCoolDown] == 0);
+    CHECK(rank.idle() == Approx(2));
+  }
+  // The same with a pipeline, of which the last rank cools down in any case.
+  Timeline spans = {{2, "data", "wait 0", 0, 2}};
+  for (const int data : {0, 1}) {
+    const int first = 2 * data, last = first + 1;
+    const double late = 2 * data;
+    const Timeline pipeline = {{first, "compute", "0F0", late, late + 2},
+                               {first, "communication", "0S0>1", late + 2, late + 2},
+                               {last, "communication", "1R0<0", 0, late + 2},
+                               {last, "compute", "1F0", late + 2, late + 4},
+                               {last, "compute", "1B0", late + 4, late + 8},
+                               {last, "communication", "1S0>0", late + 8, late + 8},
+                               {first, "communication", "0R0<1", late + 2, late + 8},
+                               {first, "compute", "0B0", late + 8, late + 12}};
+    spans.insert(spans.end(), pipeline.begin(), pipeline.end());
+  }
+  const IdleTable piped = AttributeIdle(Step(14, spans), MeshOfRanks(2, 2));
+  CheckAddsUp(piped);
+  for (int rank = 0; rank < 4; ++rank) {
+    INFO(rank);
+    const RankIdle& idle = piped.ranks[static_cast<size_t>(rank)];
+    CHECK(idle[IdleCause::kDataWait] == Approx(2));
+    CHECK(idle[IdleCause::kCoolDown] == Approx(rank % 2 == 0 ? 0 : 4).margin(1e-9));
+  }
+}
+
 TEST_CASE("data ranks wait for the one with more work, then for the sum", "[doctor][cpu]") {
   Timeline spans = {{0, "compute", "0F0", 0, 1},
                     {0, "compute", "0B0", 1, 3},

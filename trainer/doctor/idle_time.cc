@@ -73,6 +73,23 @@ std::vector<double> AtOnePace(const std::vector<double>& busy_s, const std::vect
   return even;
 }
 
+// A data rank that has waited for data ends later, and the others wait for it at their end, where
+// the walk sees it compute. Each is compared with the rank in its place of that data rank's
+// pipeline, which cools down in any case.
+void TellLateLoaders(const Mesh& mesh, int last_rank, IdleTable& table) {
+  const auto late = static_cast<size_t>(mesh.Coordinate(last_rank, Axis::kData));
+  for (int rank = 0; rank < mesh.size(); ++rank) {
+    RankIdle& mine = table.ranks[static_cast<size_t>(rank)];
+    const int peer = mesh.Group(rank, Axis::kData)[late];
+    const RankIdle& last = table.ranks[static_cast<size_t>(peer)];
+    const double later_s = std::min(mine[IdleCause::kCoolDown] - last[IdleCause::kCoolDown],
+                                    last[IdleCause::kDataWait] - mine[IdleCause::kDataWait]);
+    if (later_s <= 0) continue;
+    mine[IdleCause::kCoolDown] -= later_s;
+    mine[IdleCause::kDataWait] += later_s;
+  }
+}
+
 // Moves seconds of imbalance from the causes among which the walk has counted them.
 void Move(RankIdle& rank, double stages_s, double data_s, double slow_s) {
   const double asked = stages_s + data_s + slow_s;
@@ -164,6 +181,7 @@ IdleTable AttributeIdle(const TracedStep& step, const Mesh& mesh,
   table.step_s = step.end_s - step.start_s;
   StepWalk walk(step, mesh);
   for (int rank = 0; rank < mesh.size(); ++rank) table.ranks.push_back(walk.Of(rank));
+  TellLateLoaders(mesh, walk.last_rank(), table);
   TellImbalance(mesh, work_s, table);
   return table;
 }

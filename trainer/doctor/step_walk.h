@@ -19,6 +19,9 @@ class StepWalk {
   // among warm-up, cool-down and PP other.
   RankIdle Of(int rank);
 
+  // The rank that ends its last pass last, for which all others wait then.
+  int last_rank() const { return last_rank_; }
+
  private:
   enum class Doing { kPass, kUpdate, kData };
   struct Interval {
@@ -58,7 +61,7 @@ class StepWalk {
   std::vector<Rank> ranks_;
   std::vector<std::map<std::string, std::vector<Arrival>>> arrivals_;  // [rank], by the op's text
   double first_pass_s_ = 0, last_pass_s_ = 0;                          // of all ranks
-  int last_rank_ = 0;  // the one that ends its last pass last
+  int last_rank_ = 0;
   RankIdle sum_;
 };
 
