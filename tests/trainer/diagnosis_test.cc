@@ -124,6 +124,34 @@ TEST_CASE("sums over tensor ranks and gathered weights are told", "[doctor][cpu]
   CHECK(tensor.table.Total(IdleCause::kWarmUp) == 0);
 }
 
+TEST_CASE("gathers of ZeRO 3 and exchanges of context ranks are no sums over tensor ranks",
+          "[doctor][cpu]") {
+  const ScratchFolder folder;
+  const auto with = [&](std::vector<std::string> set) {
+    set.push_back("parallel.pipeline=1");
+    const Diagnosis found = DiagnosisOf(folder, set);
+    CheckAddsUp(found.table);
+    return found.table;
+  };
+  const IdleTable weights = with({"parallel.zero=3", "parallel.zero_ranks=8", "parallel.data=16",
+                                  "parallel.tensor=1", "cluster.nodes=2"});
+  CHECK(weights.Total(IdleCause::kTensor) == 0);
+  CHECK(weights.Total(IdleCause::kAllGather) > 0);
+  const IdleTable gradients =
+      with({"parallel.zero=2", "parallel.data=16", "parallel.tensor=1", "cluster.nodes=2"});
+  CHECK(gradients.Total(IdleCause::kTensor) == 0);
+  CHECK(gradients.Total(IdleCause::kReduceScatter) > 0);
+  const IdleTable rows = with({"parallel.context=2", "parallel.data=4", "parallel.tensor=1"});
+  CHECK(rows.Total(IdleCause::kTensor) == 0);
+  CHECK(rows.Total(IdleCause::kContext) > 0);
+  const IdleTable both = with({"parallel.context=2", "parallel.data=2", "parallel.tensor=2"});
+  CHECK(both.Total(IdleCause::kTensor) > 0);
+  CHECK(both.Total(IdleCause::kContext) > 0);
+  const IdleTable sums = with({"parallel.data=4", "parallel.tensor=2"});
+  CHECK(sums.Total(IdleCause::kTensor) > 0);
+  CHECK(sums.Total(IdleCause::kContext) == 0);
+}
+
 // Its step has ops of the next step's micro-batches too.
 TEST_CASE("a plan whose encoder runs a step ahead is examined", "[doctor][cpu]") {
   const ScratchFolder folder;

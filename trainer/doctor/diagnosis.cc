@@ -146,11 +146,13 @@ std::string Explain(IdleCause cause, const IdleTable& table) {
       return fmt::format("rank {} takes {:.1f} times as long for its work as others do",
                          table.slowest, table.slowdown);
     case IdleCause::kReduceScatter:
-      return "gradients are summed over the data ranks, and no backward is left to hide it";
+      return "gradients are summed over the data ranks, and no backward hides it";
     case IdleCause::kAllGather:
-      return "updated weights are gathered from the data ranks";
+      return "weights are gathered from the data ranks, and no pass hides it";
     case IdleCause::kTensor:
       return "tensor ranks sum inside of layers";
+    case IdleCause::kContext:
+      return "context ranks exchange the heads of attention inside of layers";
     case IdleCause::kCheckpoint:
       return "saving checkpoints";
     case IdleCause::kHost:

@@ -15,9 +15,9 @@ constexpr double kWidth = 1160, kLabel = 64, kRow = 20, kValue = 90;
 // Colours of computing, the optimizer, and each cause in the order of IdleCause.
 constexpr const char* kComputing = "#2563eb";
 constexpr const char* kUpdating = "#15803d";
-constexpr const char* kColours[] = {"#d9480f", "#f59e0b", "#eab308", "#a3a3a3",
-                                    "#c026d3", "#e879f9", "#b91c1c", "#0d9488",
-                                    "#14b8a6", "#60a5fa", "#7c2d12", "#cbd5e1"};
+constexpr const char* kColours[] = {"#d9480f", "#f59e0b", "#eab308", "#a3a3a3", "#c026d3",
+                                    "#e879f9", "#b91c1c", "#0d9488", "#14b8a6", "#60a5fa",
+                                    "#818cf8", "#7c2d12", "#cbd5e1"};
 static_assert(std::size(kColours) == kIdleCauses);
 
 std::string Element(const std::string& tag, const std::string& text) {

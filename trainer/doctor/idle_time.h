@@ -21,9 +21,10 @@ enum class IdleCause : uint8_t {
   kUnevenStages,   // ranks of one pipeline have less to do than its busiest
   kUnevenData,     // a data rank has less to do than the busiest
   kSlowRank,       // a rank takes longer than others do for as much work
-  kReduceScatter,  // gradients are summed over the data ranks, and no pass is left
-  kAllGather,      // updated weights are gathered
+  kReduceScatter,  // gradients are summed over the data ranks, and no pass hides it
+  kAllGather,      // weights are gathered: updated ones, or for a pass (ZeRO 3)
   kTensor,         // sums over tensor ranks inside layers
+  kContext,        // context ranks exchange attention's heads inside layers
   kCheckpoint,     // saving
   kHost,           // everything else: agreement of the ranks, evaluation, logs, gaps between ops
 };
@@ -39,6 +40,7 @@ constexpr auto NamesOf(IdleCause) {
                                              {IdleCause::kReduceScatter, "DP reduce-scatter"},
                                              {IdleCause::kAllGather, "DP all-gather"},
                                              {IdleCause::kTensor, "TP"},
+                                             {IdleCause::kContext, "CP"},
                                              {IdleCause::kCheckpoint, "checkpoint"},
                                              {IdleCause::kHost, "host"}});
 }

@@ -85,7 +85,7 @@ std::vector<RemedySearch::Choice> RemedySearch::Choices(const PlannedConfig& pla
   std::vector<IdleCause> layout = pipeline, all = pipeline;
   layout.push_back(IdleCause::kUnevenStages);
   all.insert(all.end(), {IdleCause::kUnevenStages, IdleCause::kUnevenData, IdleCause::kTensor,
-                         IdleCause::kReduceScatter, IdleCause::kAllGather});
+                         IdleCause::kContext, IdleCause::kReduceScatter, IdleCause::kAllGather});
   std::vector<Choice> choices = {{"recomputation where it is needed",
                                   {},
                                   [](RunConfig& config) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "balance/costs/cost_model.h"
 #include "balance/costs/stage_costs.h"
@@ -15,41 +17,65 @@
 namespace equipoise {
 namespace {
 
-// Seconds that an op takes for communication inside of it.
+// Seconds that ops take for communication inside of them: what they take less where one kind of it
+// after the other takes no time.
 class InsideOps {
  public:
-  InsideOps(const PlanRequest& request, const Plan& plan)
-      : with_(request, plan),
-        without_links_(WithLinksFree(request)),
-        without_(without_links_, plan),
-        loads_(LoadsOf(with_, plan, request.RunsAhead(plan))),
-        costs_(StageCosts(with_.costs(), plan, request.cluster, loads_)),
-        free_(StageCosts(without_.costs(), plan, without_links_.cluster, loads_)) {}
+  InsideOps(const PlanRequest& request, const Plan& plan) : request_(request) {
+    const std::vector<LayerLoad> loads = LoadsOf(request, plan);
+    const Cluster& links = request.cluster;
+    const Cluster no_links = WithoutLinks(links);
+    whole_ = CostsOf(plan, links, loads);
+    update_ = CostsOf(plan, no_links, loads);
+    const Plan zero2 = UpTo(ShardedState::kGradients, plan);
+    const Plan zero1 = UpTo(ShardedState::kOptimizer, plan);
+    without_.push_back({IdleCause::kAllGather, CostsOf(zero2, links, loads)});
+    without_.push_back({IdleCause::kReduceScatter, CostsOf(zero1, links, loads)});
+    if (plan.tensor() > 1 && plan.context() > 1) {
+      // Tensor ranks, which are neighbours, sum in rings; heads are exchanged by other links.
+      Cluster no_rings = links;
+      no_rings.intra_ring = {};
+      without_.push_back({IdleCause::kTensor, CostsOf(zero1, no_rings, loads)});
+    }
+    const IdleCause rest = plan.context() > 1 ? IdleCause::kContext : IdleCause::kTensor;
+    without_.push_back({rest, CostsOf(zero1, no_links, loads)});
+  }
 
-  // Never negative, nor more than the op's own seconds.
-  double Of(const Op& op) const {
-    const double all = SecondsOfOp(costs_, op);
-    return std::clamp(all - SecondsOfOp(free_, op), 0.0, all);
+  // Moves them from `rank`'s seconds of an op, which are `op_s`, to their causes.
+  void Tell(const Op& op, double op_s, RankIdle& rank) const {
+    double now_s = SecondsOfOp(whole_, op);
+    const auto move = [&](const SimulationCosts& costs, IdleCause cause, double& from_s) {
+      const double less_s = std::clamp(now_s - SecondsOfOp(costs, op), 0.0, op_s);
+      from_s -= less_s, op_s -= less_s, now_s -= less_s;
+      rank[cause] += less_s;
+    };
+    if (op.kind == OpKind::kOptimizer) return move(update_, IdleCause::kAllGather, rank.update_s);
+    for (const auto& [cause, costs] : without_) move(costs, cause, rank.compute_s);
   }
 
  private:
   // Those of the timeline's ops: of the next step too, where the encoder runs ahead (PlannedStep).
-  static std::vector<LayerLoad> LoadsOf(const PlanFitter& fitter, const Plan& plan, bool ahead) {
-    const std::vector<LayerLoad> now = fitter.HeaviestLoads(plan.data());
+  static std::vector<LayerLoad> LoadsOf(const PlanRequest& request, const Plan& plan) {
+    const std::vector<LayerLoad> now = PlanFitter(request, plan).HeaviestLoads(plan.data());
     std::vector<LayerLoad> all = now;
-    if (ahead) all.insert(all.end(), now.begin(), now.end());
+    if (request.RunsAhead(plan)) all.insert(all.end(), now.begin(), now.end());
     return all;
   }
-  static PlanRequest WithLinksFree(PlanRequest request) {
-    request.cluster = WithoutLinks(request.cluster);
-    return request;
+  static Plan UpTo(ShardedState state, Plan plan) {
+    plan.sharded = std::min(plan.sharded, state);
+    plan.offloaded = std::min(plan.offloaded, state);
+    return plan;
+  }
+  SimulationCosts CostsOf(const Plan& plan, const Cluster& cluster,
+                          const std::vector<LayerLoad>& loads) const {
+    const CostModel costs(request_.model, cluster, request_.CostOptions(plan),
+                          request_.profile.get());
+    return StageCosts(costs, plan, cluster, loads);
   }
 
-  PlanFitter with_;
-  PlanRequest without_links_;
-  PlanFitter without_;
-  std::vector<LayerLoad> loads_;
-  SimulationCosts costs_, free_;
+  const PlanRequest& request_;
+  SimulationCosts whole_, update_;
+  std::vector<std::pair<IdleCause, SimulationCosts>> without_;
 };
 
 // Seconds in which the data rank with the most work computes beyond the mean one, as a share.
@@ -80,11 +106,7 @@ IdleTable SimulatedIdle(const PlanRequest& request, const Plan& plan) {
   for (const Span& span : timeline) {
     if (span.lane != kComputeLane) continue;
     RankIdle& rank = table.ranks[static_cast<size_t>(span.rank)];
-    const Op op = ParseOp(span.name);
-    const bool update = op.kind == OpKind::kOptimizer;
-    const double seconds = std::min(inside.Of(op), span.end_s - span.start_s);
-    (update ? rank.update_s : rank.compute_s) -= seconds;
-    rank[update ? IdleCause::kAllGather : IdleCause::kTensor] += seconds;
+    inside.Tell(ParseOp(span.name), span.end_s - span.start_s, rank);
   }
   const double beyond = BeyondMean(request, plan);
   for (RankIdle& rank : table.ranks) {
