@@ -255,6 +255,39 @@ TEST_CASE("waits for data that the trace has are not added again", "[doctor][cpu
   CHECK(later.table.step_s == Approx(1.3));
 }
 
+TEST_CASE("more loader threads are more than ran", "[doctor][cpu]") {
+  const ScratchFolder folder;
+  const std::vector<StepMetrics> cpu = {MetricsOf(1, 1, 0.2), MetricsOf(2, 1, 0.2)};
+  std::vector<StepMetrics> gpu = cpu;
+  for (StepMetrics& step : gpu) step.mem_reserved_bytes = int64_t{1} << 30;
+  struct Case {
+    const char* name;
+    std::vector<StepMetrics> metrics;
+    std::vector<std::string> set;
+    const char* setting;
+    bool advises;  // with words, without a number
+  };
+  const std::vector<Case> cases = {
+      {"CPU", cpu, {}, "data: {threads: 4, prefetch: 16}", false},
+      {"CPU, given", cpu, {"data.threads=3"}, "data: {threads: 12, prefetch: 16}", false},
+      {"GPU", gpu, {"data.prefetch=2"}, "data: {prefetch: 8}", true},
+      {"GPU, by its setting", cpu, {"train.device=cuda"}, "data: {prefetch: 16}", true},
+      {"GPU, given", gpu, {"data.threads=8"}, "data: {threads: 32, prefetch: 16}", false}};
+  for (const Case& each : cases) {
+    INFO(each.name);
+    const Diagnosis run = DiagnosisOfRun(folder, OneLoaderLate(3), each.metrics, each.set);
+    const Remedy* more = Find(run, "more loader threads");
+    REQUIRE(more != nullptr);
+    CHECK(more->setting == each.setting);
+    CHECK((more->advice.find("data.threads") != std::string::npos) == each.advises);
+  }
+  const Diagnosis alone = Diagnose(folder.Path("trace.json"));  // nothing says how many there were
+  const Remedy* more = Find(alone, "more loader threads");
+  REQUIRE(more != nullptr);
+  CHECK(more->setting.empty());
+  CHECK(more->advice.find("data.threads") != std::string::npos);
+}
+
 TEST_CASE("what is no subject is refused", "[doctor][cpu]") {
   const ScratchFolder folder;
   const auto error = [&](const std::string& text) -> std::string {

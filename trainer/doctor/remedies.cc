@@ -170,6 +170,39 @@ std::vector<Remedy> RemedySearch::Search() const {
   return found;
 }
 
+namespace {
+
+// Whether ranks computed on GPUs: their metrics have what the device's allocator keeps.
+bool OnGpus(const Subject& subject) {
+  return subject.planned->config.train.device == "cuda" ||
+         std::any_of(subject.metrics.begin(), subject.metrics.end(),
+                     [](const StepMetrics& step) { return step.mem_reserved_bytes.has_value(); });
+}
+
+// More of what was used. How many threads a rank of a GPU loads with where that is left to it, no
+// file of a run says: a number could be less.
+Remedy MoreLoaders(const Subject& subject, double gain) {
+  Remedy remedy{"more loader threads", gain, true, "", "", {IdleCause::kDataWait}};
+  if (!subject.planned) {
+    remedy.advice = "more data.threads, and a larger data.prefetch";
+    return remedy;
+  }
+  const DataConfig& data = subject.planned->config.data;
+  const int64_t prefetch = kMore * data.prefetch;
+  if (data.threads == 0 && OnGpus(subject)) {
+    remedy.setting = fmt::format("data: {{prefetch: {}}}", prefetch);
+    remedy.advice =
+        "and more data.threads than a rank on a GPU takes by itself: its threads but one, 16 at "
+        "most";
+  } else {
+    remedy.setting =
+        fmt::format("data: {{threads: {}, prefetch: {}}}", kMore * data.LoaderThreads(1), prefetch);
+  }
+  return remedy;
+}
+
+}  // namespace
+
 std::vector<Remedy> RemediesOfMeasured(const Subject& subject, const IdleTable& table) {
   std::vector<Remedy> remedies;
   const auto share = [&](IdleCause cause) { return table.Total(cause) / table.step_s; };
@@ -177,13 +210,7 @@ std::vector<Remedy> RemediesOfMeasured(const Subject& subject, const IdleTable& 
     if (remedy.gain >= kLeastGain) remedies.push_back(std::move(remedy));
   };
   const RunConfig config = subject.planned ? subject.planned->config : RunConfig();
-  add({"more loader threads",
-       share(IdleCause::kDataWait),
-       true,
-       fmt::format("data: {{threads: {}, prefetch: {}}}", kMore * config.data.LoaderThreads(1),
-                   kMore * config.data.prefetch),
-       "",
-       {IdleCause::kDataWait}});
+  add(MoreLoaders(subject, share(IdleCause::kDataWait)));
   const double pause = share(IdleCause::kCheckpoint) * (kMore - 1) / kMore;
   add({"fewer checkpoints",
        pause,
