@@ -13,7 +13,10 @@
 #include "parallel/timeline.h"
 #include "parallel/trace_file.h"
 #include "tests/trainer/scratch_folder.h"
+#include "trainer/doctor/subject.h"
 #include "trainer/outputs/metrics.h"
+#include "trainer/planner/make_plan.h"
+#include "trainer/planner/plan_pins.h"
 #include "trainer/planner/plan_run.h"
 #include "trainer/planner/plan_trace.h"
 
@@ -72,6 +75,15 @@ const Remedy* Find(const Diagnosis& diagnosis, const std::string& name) {
   const auto found = std::find_if(diagnosis.remedies.begin(), diagnosis.remedies.end(),
                                   [&](const Remedy& remedy) { return remedy.name == name; });
   return found == diagnosis.remedies.end() ? nullptr : &*found;
+}
+
+// Pasting a setting makes a configuration that is read and has a plan.
+void CheckTaken(const PlannedConfig& pinned, const Remedy& remedy) {
+  INFO(remedy.name << ": " << remedy.setting);
+  RunConfig config = pinned.config;
+  CHECK_NOTHROW(ReadConfigText("remedy", remedy.setting, {}, config));
+  CHECK_NOTHROW(PlanPinsOf(config, pinned.model));
+  CHECK_NOTHROW(MakePlan(config, pinned.model, pinned.plan.num_ranks()));
 }
 
 TEST_CASE("a plan's uneven cut is named first, with stages that end it", "[doctor][cpu]") {
@@ -214,6 +226,34 @@ TEST_CASE("a trace of a plan is examined by itself", "[doctor][cpu]") {
   CHECK(traced.notes.size() == 1);
 }
 
+TEST_CASE("a configuration takes the settings of its plan's remedies", "[doctor][cpu]") {
+  const std::vector<std::vector<std::string>> plans = {
+      {"cluster.nodes=2", "parallel.data=4", "parallel.tensor=4", "parallel.pipeline=1",
+       "parallel.zero_ranks=2"},
+      {"cluster.nodes=2", "parallel.data=16", "parallel.tensor=1", "parallel.pipeline=1",
+       "parallel.zero=3", "parallel.zero_ranks=8"},
+      // To an encoder that is inline or in the bubbles, and to another mesh.
+      {"parallel.pipeline=8", "parallel.encoder=disaggregated"},
+      {"parallel.pipeline=4", "parallel.tensor=2", "parallel.encoder=disaggregated"},
+      // Out of the bubbles, and to another place in them.
+      {"parallel.pipeline=8", "parallel.encoder=dep", "parallel.schedule=gpipe",
+       "parallel.encoder_stream=true", "parallel.encoder_static=true"},
+      {"parallel.pipeline=4", "parallel.tensor=2", "parallel.encoder=dep",
+       "parallel.encoder_ranks=2", "parallel.encoder_tensor=1", "parallel.encoder_chunks=2",
+       "parallel.schedule=gpipe"},
+      {"parallel.pipeline=2", "parallel.tensor=2", "model.freeze=[vision,projector]",
+       "parallel.encoder=optimus", "parallel.prefetch=true"}};
+  for (const std::vector<std::string>& set : plans) {
+    const ScratchFolder folder;
+    const Diagnosis found = DiagnosisOf(folder, set);
+    const Subject subject = ReadSubject(folder.Path("plan.json"));
+    REQUIRE(subject.planned.has_value());
+    INFO(found.plan);
+    CHECK(!found.remedies.empty());
+    for (const Remedy& remedy : found.remedies) CheckTaken(*subject.planned, remedy);
+  }
+}
+
 // Steps of one second, in each of which another rank waits for data. It has less to compute: no
 // rank waits for it.
 Timeline OneLoaderLate(int steps) {
@@ -272,6 +312,11 @@ TEST_CASE("more loader threads are more than ran", "[doctor][cpu]") {
       {"CPU, given", cpu, {"data.threads=3"}, "data: {threads: 12, prefetch: 16}", false},
       {"GPU", gpu, {"data.prefetch=2"}, "data: {prefetch: 8}", true},
       {"GPU, by its setting", cpu, {"train.device=cuda"}, "data: {prefetch: 16}", true},
+      {"CPU, the most",
+       cpu,
+       {"data.threads=100", "data.prefetch=300"},
+       "data: {threads: 256, prefetch: 1024}",
+       false},
       {"GPU, given", gpu, {"data.threads=8"}, "data: {threads: 32, prefetch: 16}", false}};
   for (const Case& each : cases) {
     INFO(each.name);
@@ -280,6 +325,7 @@ TEST_CASE("more loader threads are more than ran", "[doctor][cpu]") {
     REQUIRE(more != nullptr);
     CHECK(more->setting == each.setting);
     CHECK((more->advice.find("data.threads") != std::string::npos) == each.advises);
+    CheckTaken(*ReadSubject(folder.path()).planned, *more);
   }
   const Diagnosis alone = Diagnose(folder.Path("trace.json"));  // nothing says how many there were
   const Remedy* more = Find(alone, "more loader threads");

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <string_view>
 #include <utility>
 
 #include "balance/search/plan_search.h"
@@ -16,31 +15,46 @@ namespace {
 
 constexpr double kLeastGain = 0.005;
 constexpr int64_t kMore = 4;  // threads, or steps between checkpoints, by this factor
+constexpr int64_t kMostThreads = 256, kMostPrefetch = 1024;  // that a configuration takes
 
-struct PlanFields {
-  std::vector<std::pair<std::string, std::string>> all;
-  template <class T>
-  void operator()(std::string_view name, const T& value, const char* /*help*/) {
-    all.emplace_back(name, PlanFieldText(value));
-  }
-};
+// What takes the place of a setting that a plan does without.
+std::string InPlaceOf(const std::string& key, const Plan& plan) {
+  if (key == "encoder") return "inline";
+  if (key == "context") return "1";
+  if (key == "zero_ranks" && plan.shards() > 1) return fmt::to_string(plan.shards());
+  if (key == "encoder_tensor" && FillsBubbles(plan.encoder))
+    return fmt::to_string(plan.encoder_tensor());
+  return "null";
+}
 
-// The keys in which a plan differs from another, as lines of a configuration. What is computed
-// again is left to the planner: a word for each layer is much to paste.
-std::string SettingOf(const Plan& plan, const Plan& from) {
-  PlanFields fields, before;
-  plan.VisitFields(fields);
-  from.VisitFields(before);
+// The keys in which a plan differs from the one that a configuration pins, as lines for it. What is
+// computed again is left to the planner: a word for each layer is much to paste.
+std::string SettingOf(const Plan& plan, const PlannedConfig& from) {
+  const std::vector<PlanSetting> settings = PlanSettings(plan), before = PlanSettings(from.plan);
   std::string parallel;
   bool recomputes_otherwise = false;
-  for (size_t i = 0; i < fields.all.size(); ++i) {
-    const auto& [name, value] = fields.all[i];
-    if (value == before.all[i].second) continue;
-    if (name == "recompute_layers") {
+  const auto add = [&](const std::string& key, const std::string& value) {
+    parallel += fmt::format("{}{}: {}", parallel.empty() ? "" : ", ", key, value);
+  };
+  for (const PlanSetting& setting : settings) {
+    if (std::find(before.begin(), before.end(), setting) != before.end()) continue;
+    if (setting.key == "recompute_layers") {
       recomputes_otherwise = true;
-    } else if (name.substr(0, 8) != "encoder_" || value != "0") {
-      parallel += fmt::format("{}{}: {}", parallel.empty() ? "" : ", ", name, value);
+    } else {
+      add(setting.key, setting.value);
     }
+  }
+  for (const PlanSetting& other : before) {
+    const bool stays = std::any_of(settings.begin(), settings.end(),
+                                   [&](const PlanSetting& own) { return own.key == other.key; });
+    if (!stays) add(other.key, InPlaceOf(other.key, plan));
+  }
+  // No part of a plan, and refused for an encoder that is not in the bubbles.
+  const ParallelSection& given = from.config.parallel;
+  for (const auto& [key, is_set] :
+       {std::pair("prefetch", given.prefetch), std::pair("encoder_stream", given.encoder_stream),
+        std::pair("encoder_static", given.encoder_static)}) {
+    if (is_set && !FillsBubbles(plan.encoder)) add(key, "false");
   }
   std::string text = parallel.empty() ? "" : fmt::format("parallel: {{{}}}", parallel);
   if (recomputes_otherwise) {
@@ -134,7 +148,7 @@ Remedy RemedySearch::Try(const Choice& choice) const {
   const PlanSearchResult found = SearchPlans(request);
   if (found.plans.empty()) return {choice.name, 0, false, "", "", {}};
   const ScoredPlan& best = found.plans.front();
-  return {choice.name,   1 - best.step_s / step_s_, false, SettingOf(best.plan, planned_.plan), "",
+  return {choice.name,   1 - best.step_s / step_s_, false, SettingOf(best.plan, planned_), "",
           choice.against};
 }
 
@@ -188,15 +202,15 @@ Remedy MoreLoaders(const Subject& subject, double gain) {
     return remedy;
   }
   const DataConfig& data = subject.planned->config.data;
-  const int64_t prefetch = kMore * data.prefetch;
+  const int64_t prefetch = std::min(kMore * data.prefetch, kMostPrefetch);
   if (data.threads == 0 && OnGpus(subject)) {
     remedy.setting = fmt::format("data: {{prefetch: {}}}", prefetch);
     remedy.advice =
         "and more data.threads than a rank on a GPU takes by itself: its threads but one, 16 at "
         "most";
   } else {
-    remedy.setting =
-        fmt::format("data: {{threads: {}, prefetch: {}}}", kMore * data.LoaderThreads(1), prefetch);
+    remedy.setting = fmt::format("data: {{threads: {}, prefetch: {}}}",
+                                 std::min(kMore * data.LoaderThreads(1), kMostThreads), prefetch);
   }
   return remedy;
 }

@@ -40,6 +40,15 @@ std::string PlanFieldText(const std::vector<T>& list) {
   return fmt::format("[{}]", items);
 }
 
+// A line of a configuration: `parallel: {data: 4}`.
+struct PlanSetting {
+  std::string section, key, value;
+  bool operator==(const PlanSetting&) const = default;
+};
+// What pins a plan in a configuration without pins: its fields but those that the configuration has
+// so in any case, or refuses.
+std::vector<PlanSetting> PlanSettings(const Plan& plan);
+
 // The text of RUN/plan.yaml: the whole plan with the keys of `parallel` and `balance`, so that it
 // can be pinned by a configuration. `runs_ahead`: its encoder is a step ahead (parallel.prefetch).
 std::string PlanToYaml(const Plan& plan, const PlanPrediction& prediction, bool runs_ahead = false);
