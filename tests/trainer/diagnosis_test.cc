@@ -212,6 +212,36 @@ TEST_CASE("a plan whose encoder has fewer tensor ranks is examined", "[doctor][c
   CHECK(lanes.table.Total(IdleCause::kHost) < 0.01 * lanes.table.step_s);
 }
 
+TEST_CASE("a plan without bubbles for the encoder is examined", "[doctor][cpu]") {
+  const ScratchFolder folder;
+  CheckAddsUp(DiagnosisOf(folder, {"parallel.pipeline=1", "parallel.data=4", "parallel.tensor=2",
+                                   "cluster.nodes=1", "parallel.encoder=auto",
+                                   "parallel.encoder_stream=true", "parallel.encoder_static=true"})
+                  .table);
+  const Subject subject = ReadSubject(folder.Path("plan.json"));
+  REQUIRE(subject.planned.has_value());
+  CHECK(subject.planned->plan.encoder == EncoderPlacement::kInline);
+  CHECK(!subject.planned->config.parallel.encoder_stream);
+}
+
+TEST_CASE("how many ranks share out state is a choice of ZeRO alone", "[doctor][cpu]") {
+  const ScratchFolder folder;
+  const Diagnosis found =
+      DiagnosisOf(folder, {"cluster.nodes=2", "parallel.data=8", "parallel.pipeline=2",
+                           "parallel.tensor=1", "parallel.zero=3", "parallel.zero_ranks=8"});
+  const Subject subject = ReadSubject(folder.Path("plan.json"));
+  CHECK(subject.planned->config.parallel.zero_ranks == 8);
+  bool shares_otherwise = false;
+  for (const Remedy& remedy : found.remedies) {
+    const bool names = remedy.setting.find("zero_ranks") != std::string::npos;
+    const bool may = remedy.name == "ZeRO" || remedy.name == "another mesh";
+    INFO(remedy.name << ": " << remedy.setting);
+    CHECK((may || !names));
+    shares_otherwise = shares_otherwise || names;
+  }
+  CHECK(shares_otherwise);
+}
+
 TEST_CASE("a trace of a plan is examined by itself", "[doctor][cpu]") {
   const ScratchFolder folder;
   const PlanReport report = Planned(folder, {"parallel.pipeline=4", "parallel.data=2",

@@ -133,9 +133,11 @@ std::vector<RemedySearch::Choice> RemedySearch::Choices(const PlannedConfig& pla
     }
   }
   if (planned.plan.data() > 1) {
-    choices.push_back({"ZeRO",
-                       {IdleCause::kReduceScatter, IdleCause::kAllGather},
-                       [](RunConfig& config) { config.parallel.zero.reset(); }});
+    choices.push_back(
+        {"ZeRO", {IdleCause::kReduceScatter, IdleCause::kAllGather}, [](RunConfig& config) {
+           config.parallel.zero.reset();
+           config.parallel.zero_ranks.reset();
+         }});
   }
   return choices;
 }

@@ -77,8 +77,6 @@ PlannedConfig Pinned(RunConfig config, const std::string& name, const std::strin
   config.parallel = parallel;
   config.parallel.automatic = false;
   config.parallel.bucket_bytes = given.bucket_bytes;
-  config.parallel.encoder_stream = given.encoder_stream;
-  config.parallel.encoder_static = given.encoder_static;
   config.balance.recompute_layers = file.balance.recompute_layers;
   config.balance.recompute_modules.clear();  // the layers say what was chosen by them
   if (file.balance.tokens > 0) config.balance.tokens = file.balance.tokens;
@@ -86,6 +84,11 @@ PlannedConfig Pinned(RunConfig config, const std::string& name, const std::strin
   if (file.train.global_batch > 0) config.train.global_batch = file.train.global_batch;
   const ModelConfig model = ModelConfigOf(config.model);
   Plan plan = MakePlan(config, model, static_cast<int>(ranks));
+  if (FillsBubbles(plan.encoder)) {
+    config.parallel.encoder_stream = given.encoder_stream;
+    config.parallel.encoder_static = given.encoder_static;
+  }
+  if (plan.shards() > 1 && plan.zero_ranks == 0) config.parallel.zero_ranks = plan.shards();
   return {OfIsland(std::move(config)), model, std::move(plan)};
 }
 
