@@ -154,6 +154,24 @@ def stops(results, folder, config, whole):
                   done.stderr[-300:])
 
 
+def over(results, folder, config):
+    """With no step left within a round, answers are those of the model that export takes."""
+    long = dict(train__diloco__every=20, checkpoint__every=30)
+    questions = f"[{{annotations: {folder}/train.jsonl, images: {folder}/images}}]"
+    run, done = f"{folder}/long", f"{folder}/over"
+    train(results, "a long round", config, 2, run, train__steps=40, **long)
+    train(results, "nothing left to do", config, 2, done, "--resume", at(run, 30), train__steps=30,
+          eval__answers=questions, **long)
+    exported, asked = f"{folder}/begun", f"{folder}/asked.jsonl"
+    tiny_case.program("export", at(run, 30), "--out", exported)
+    tiny_case.program("generate", exported, "--jsonl", f"{folder}/train.jsonl", "--images",
+                      f"{folder}/images", "--out", asked)
+    texts = lambda path: [json.loads(line)["answer"][:40] for line in open(path)]
+    got, expected = texts(f"{done}/answers.jsonl"), texts(asked)
+    results.check("answers within a round are those of the model that export takes",
+                  got == expected and len(set(got)) > 3, f"{got[:3]} {expected[:3]}")
+
+
 def alike(results, folder, config):
     """Islands with the same samples are one model, and an outer step without momentum changes
     nothing then."""
@@ -260,6 +278,7 @@ def main():
     whole = meshes(results, folder, config)
     tiny_case.side_by_side(lambda: outer_steps(results, folder, config),
                            lambda: stops(results, folder, config, whole),
+                           lambda: over(results, folder, config),
                            lambda: alike(results, folder, config),
                            lambda: damaged(results, folder, config),
                            lambda: adapters(results, folder, config, whole),

@@ -163,7 +163,10 @@ TrainState Checkpointer::Load(Replica& replica) {
       });
     }
     if (!fault) {
-      if (replica.outer() != nullptr) replica.outer()->SetModel(of_island);
+      // With no step to come the model is the one that `export` would take.
+      const bool over = index.state.step >= context_.config.train.steps;
+      if (OuterOptimizer* outer = replica.outer())
+        outer->SetModel(over ? outer->weights() : of_island);
       LogStart(index, replica.plan());
       return index.state;
     }

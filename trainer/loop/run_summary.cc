@@ -12,6 +12,7 @@
 #include "trainer/device/compute_device.h"
 #include "trainer/device/memory_stats.h"
 #include "trainer/planner/make_plan.h"
+#include "trainer/settings/diloco.h"
 
 namespace equipoise {
 namespace {
@@ -44,7 +45,8 @@ RunSummary SummarizeRun(const RunContext& context, const RunData& data, const Re
   run.finished = UtcText(std::time(nullptr));
   run.wall_s =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - context.started).count();
-  run.plan = DescribePlan(replica.plan());
+  const std::string islands = DescribeIslands(context.config, context.world().size());
+  run.plan = (islands.empty() ? "" : islands + ", each ") + DescribePlan(replica.plan());
   run.precision = ToString(context.setup.precision);
   run.micro_batches = replica.accumulation();
   run.threads = at::get_num_threads();

@@ -60,7 +60,7 @@ Trainer::Trainer(const TrainOptions& options, MpiEnvironment& mpi)
       watch_(context_, replica_.whole_mesh(), replica_.forecast()) {
   KeepFreedMemory();
   if (first_step_ == 0) ProbeMemory(context_, inputs_.data, replica_);
-  if (context_.rank() == 0) inputs_.data.LogBalance(planned_.plan.data(), state_.position.epoch);
+  if (context_.rank() == 0) inputs_.data.LogBalance(replica_.data_ranks(), state_.position.epoch);
   steps_.Start(state_.position);
 }
 
