@@ -24,8 +24,8 @@ struct OuterOptions {
 //
 // where w are the weights that the round began with. All models go on from w; their inner
 // optimizers keep their moments. Islands communicate in Step() alone. w and m are in fp32, in host
-// memory, laid out as the inner optimizer's share. All but the constructor is collective over the
-// ranks of all islands. Not thread-safe.
+// memory, laid out as the inner optimizer's share. Step() is collective over the ranks of all
+// islands, SetModel() over those of one. Not thread-safe.
 class OuterOptimizer {
  public:
   // `islands`: the ranks that have this rank's place on each island; null: there is one island.

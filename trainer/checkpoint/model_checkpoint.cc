@@ -13,8 +13,8 @@ constexpr const char* kOuterMomentum = "outer_momentum.";
 
 using State = ZeroOptimizer::State;
 
-// What a tensor of an island's own is called behind it.
-std::string OfIsland(int number) { return fmt::format("island-{}.", number); }
+// What stands in front of the name of a tensor that is an island's own.
+std::string IslandPrefix(int number) { return fmt::format("island-{}.", number); }
 
 void Add(const State& state, const std::string& prefix, std::map<std::string, HeldPiece>& tensors) {
   const TensorPiece piece = PieceOf(*state.parameter, state.runs);
@@ -53,7 +53,7 @@ std::map<std::string, HeldPiece> TensorsToSave(const ZeroOptimizer& optimizer,
                                                const IslandModel* island) {
   std::map<std::string, HeldPiece> tensors;
   const std::string own =
-      island != nullptr && island->number > 0 ? OfIsland(island->number) : std::string();
+      island != nullptr && island->number > 0 ? IslandPrefix(island->number) : std::string();
   for (const State& state : optimizer.ToSave()) {
     const bool is_weight = state.name == state.parameter->name;
     if (island == nullptr) {
@@ -63,7 +63,7 @@ std::map<std::string, HeldPiece> TensorsToSave(const ZeroOptimizer& optimizer,
     } else if (!state.parameter->trainable) {
       if (island->number == 0) Add(state, "", tensors);
     } else if (island->within_round) {
-      Add(state, OfIsland(island->number), tensors);
+      Add(state, IslandPrefix(island->number), tensors);
     }
   }
   if (island == nullptr || island->number > 0) return tensors;
@@ -89,7 +89,7 @@ void ReadModel(const std::string& checkpoint_dir, const CheckpointIndex& index,
   });
   optimizer.TakeMasters();
   const std::string own =
-      island != nullptr && island->number > 0 ? OfIsland(island->number) : std::string();
+      island != nullptr && island->number > 0 ? IslandPrefix(island->number) : std::string();
   optimizer.ReadMoments(
       [&](const std::vector<State>& some) { Read(checkpoint_dir, index, some, own); });
   optimizer.set_steps(index.state.optimizer_step);
@@ -107,7 +107,7 @@ at::Tensor ReadRound(const std::string& checkpoint_dir, const CheckpointIndex& i
   // Absent where the run had no momentum so far.
   if (outer.momentum().defined() && Has(index, kOuterMomentum))
     Read(checkpoint_dir, index, parts(outer.momentum(), kOuterMomentum));
-  const std::string own = OfIsland(island.number);
+  const std::string own = IslandPrefix(island.number);
   if (!IsWithinRound(index, weights, own)) return outer.weights();
   at::Tensor model = at::zeros({optimizer.share_numel()}, at::kFloat);
   Read(checkpoint_dir, index, parts(model), own);
