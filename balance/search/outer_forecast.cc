@@ -5,13 +5,14 @@
 #include "balance/costs/collective_time.h"
 #include "balance/costs/stage_costs.h"
 
-// Every rank sums its share of the fp32 weights with the ranks in its place on the other islands,
-// all at once. On GPUs the outer weights come from host memory and go back there.
+// Every rank sums its share of the weights with the ranks in its place on the other islands, all at
+// once. On GPUs the fp32 outer weights come from host memory, what the sum gives goes there, and
+// the new weights come back.
 
 namespace equipoise {
 namespace {
 
-constexpr double kWeightBytes = 4;
+constexpr double kWeightBytes = 4;  // in host memory
 
 // Trained parameters that a rank of each pipeline rank updates.
 std::vector<double> Shares(const CostModel& costs, const Plan& plan) {
@@ -36,15 +37,16 @@ LinkModel LinkOfIslands(const Plan& plan, const Cluster& cluster, int islands) {
 }  // namespace
 
 OuterForecast ForecastOuterStep(const CostModel& costs, const Plan& plan, const Cluster& cluster,
-                                int islands) {
+                                int islands, int64_t element_bytes) {
   OuterForecast forecast;
   forecast.between_nodes = !FitsNode(cluster, plan.num_ranks() * islands);
   const LinkModel link = LinkOfIslands(plan, cluster, islands);
   const double ring = 2.0 * (islands - 1) / islands;
   for (const double share : Shares(costs, plan)) {
-    const double bytes = kWeightBytes * share;
+    const double bytes = static_cast<double>(element_bytes) * share;
     double seconds = AllReduceSeconds(bytes, islands, link);
-    if (cluster.multiprocessors > 0) seconds += 3 * bytes / cluster.host.link_bytes_per_s;
+    if (cluster.multiprocessors > 0)
+      seconds += 3 * kWeightBytes * share / cluster.host.link_bytes_per_s;
     forecast.seconds = std::max(forecast.seconds, seconds);
     forecast.bytes += ring * bytes / plan.pipeline();
   }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+
 #include "balance/costs/cluster.h"
 #include "balance/costs/cost_model.h"
 #include "parallel/plan.h"
@@ -13,8 +15,9 @@ struct OuterForecast {
   bool between_nodes = false;  // whether islands are in several nodes
 };
 
-// REQUIRES: plan.stage_begins fits the model. `cluster`: of an island's ranks.
+// REQUIRES: plan.stage_begins fits the model. `cluster`: of an island's ranks; `element_bytes`: of
+// what islands send.
 OuterForecast ForecastOuterStep(const CostModel& costs, const Plan& plan, const Cluster& cluster,
-                                int islands);
+                                int islands, int64_t element_bytes);
 
 }  // namespace equipoise

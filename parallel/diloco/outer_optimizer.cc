@@ -36,8 +36,9 @@ void OuterOptimizer::Step() {
     const at::Tensor masters = inner_.Masters(share);
     at::Tensor moved = weights.to(masters.device()).sub(masters);
     if (count > 1) {
-      islands_->AllReduce(moved, ReduceOp::kSum).WaitOnStream();
-      moved.div_(count);
+      at::Tensor sum = moved.to(options_.reduce_dtype);
+      islands_->AllReduce(sum, ReduceOp::kSum).WaitOnStream();
+      moved = sum.to(at::kFloat).div(count);
     }
     moved = moved.cpu();
     if (momentum_.defined()) {

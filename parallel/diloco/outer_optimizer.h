@@ -13,6 +13,9 @@ namespace equipoise {
 struct OuterOptions {
   double lr = 0.7;
   double momentum = 0.9;
+  // In which islands send what their weights have moved by: fp32, or bf16, whose sum is rounded
+  // once on CPUs, and by each island that it passes on GPUs.
+  at::ScalarType reduce_dtype = at::kFloat;
 };
 
 // The outer optimizer of DiLoCo (Douillard et al., arXiv 2311.08105, algorithm 1), of one rank's

@@ -457,6 +457,9 @@ TEST_CASE("islands are planned as runs of their own, and priced together", "[pla
   CHECK(text.str().find("islands  4 of 16 ranks, each by the plan below") != std::string::npos);
   CHECK(PlanToJson(four)["islands"]["count"] == 4);
 
+  std::vector<std::string> halved = diloco;
+  halved.push_back("train.diloco.reduce_dtype=bf16");
+  CHECK(plan(halved, 64).islands.outer.bytes == Approx(islands.outer.bytes / 2));
   const PlanReport local = plan({"train.diloco.islands=4", "train.diloco.every=50"}, 64);
   CHECK(local.islands.outer.seconds < islands.outer.seconds / 10);
   CHECK(ErrorOf({"train.diloco.islands=3", "train.diloco.every=5"}, ExitCode::kBadUsage) ==

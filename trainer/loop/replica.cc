@@ -110,8 +110,9 @@ void Replica::Build() {
       model_->shards(), groups);
   const DilocoSection& diloco = train.diloco;
   if (diloco.on()) {
+    const at::ScalarType dtype = DtypeOf(ParsePrecision(diloco.reduce_dtype));
     outer_ = std::make_unique<OuterOptimizer>(*optimizer_, context_.islands.peers(),
-                                              OuterOptions{diloco.lr, diloco.momentum});
+                                              OuterOptions{diloco.lr, diloco.momentum, dtype});
   }
 }
 

@@ -243,7 +243,8 @@ void AddIslands(const DilocoSection& diloco, PlanReport& report) {
   islands.every = diloco.every;
   const CostModel costs(request.model, request.cluster, request.CostOptions(plan),
                         request.profile.get());
-  islands.outer = ForecastOuterStep(costs, plan, request.cluster, islands.count);
+  islands.outer = ForecastOuterStep(costs, plan, request.cluster, islands.count,
+                                    ElementBytes(ParsePrecision(diloco.reduce_dtype)));
   RankTraffic& traffic = report.forecast.traffic;
   (islands.outer.between_nodes ? traffic.between_nodes_bytes : traffic.within_node_bytes) +=
       islands.outer.bytes / static_cast<double>(islands.every);

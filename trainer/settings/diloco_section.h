@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "configs/yaml/fields.h"
 
@@ -11,6 +12,7 @@ struct DilocoSection {
   int64_t islands = 1;
   int64_t every = 0;
   double lr = 0.7, momentum = 0.9;
+  std::string reduce_dtype = "fp32";
 
   bool on() const { return every > 0; }
 
@@ -28,6 +30,9 @@ struct DilocoSection {
           Between(0, 1e12));
     visit("lr", lr, "of the outer optimizer, SGD with Nesterov's momentum", Between(0, 100));
     visit("momentum", momentum, "of the outer optimizer", Between(0, 0.999));
+    visit("reduce_dtype", reduce_dtype,
+          "in which islands send what their weights have moved by; bf16 halves the bytes",
+          OneOf({"fp32", "bf16"}));
   }
 };
 

@@ -143,6 +143,23 @@ TEST_CASE("a model without masters goes on from the outer weights rounded to nea
   }
 }
 
+TEST_CASE("what islands send in bf16 is rounded, alike on all of them") {
+  const Setting exact{.islands = 3, .ranks = 2, .model = {.zero = 1}};
+  Setting rounded = exact;
+  rounded.outer.reduce_dtype = at::kBFloat16;
+  const Rounds fp32 = Run(exact), bf16 = Run(rounded);
+  for (size_t place = 0; place < 2; ++place) {
+    const at::Tensor &begun = fp32[0][place][1].begun, &first = fp32[0][place][0].begun;
+    const at::Tensor &near = bf16[0][place][1].begun, moved = begun.sub(first);
+    CHECK_FALSE(at::equal(near, begun));
+    CHECK(near.sub(begun).norm().item<double>() < moved.norm().item<double>() / 200);
+    for (const auto& island : bf16) {
+      for (size_t round = 1; round <= kRounds; ++round)
+        CHECK(at::equal(island[place][round].begun, bf16[0][place][round].begun));
+    }
+  }
+}
+
 TEST_CASE("how an island is spread over its ranks changes no bit of the outer step") {
   const auto values = [](const Setting& setting) {
     std::vector<at::Tensor> rounds;
