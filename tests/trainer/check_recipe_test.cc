@@ -78,6 +78,32 @@ TEST_CASE("a recipe that cannot be followed is refused by key", "[trainer][cpu]"
   CHECK_THROWS_WITH(Read(R"({"optimizer": "AdamW", "lr": 1, "steps": 0})"), Contains("steps"));
 }
 
+TEST_CASE("a recipe that cannot be meant is refused by key", "[trainer][cpu]") {
+  struct Bad {
+    const char* expected;
+    const char* members;
+  };
+  for (const auto& [expected, members] :
+       std::vector<Bad>{{"lrs: must be one learning rate a step, and is empty", R"("lrs": [])"},
+                        {"lrs: must be 0 or above", R"("lrs": [1, -0.5])"},
+                        {"lr: must be 0 or above", R"("lr": -1)"},
+                        {"betas: must be two numbers of at least 0 and below 1",
+                         R"("lr": 1, "betas": [0.9, 1.0])"},
+                        {"betas: must be two numbers", R"("lr": 1, "betas": [-0.1, 0.9])"},
+                        {"eps: must be 0 or above", R"("lr": 1, "eps": -1)"},
+                        {"weight_decay: must be 0 or above", R"("lr": 1, "weight_decay": -0.1)"},
+                        {"clip: must be the largest norm", R"("lr": 1, "clip": -1)"},
+                        {"amsgrad: is not supported; take", R"("lr": 1, "amsgrad": true)"},
+                        {"maximize: is not supported; take", R"("lr": 1, "maximize": true)"}}) {
+    INFO(members);
+    const std::string recipe = std::string(R"({"optimizer": "AdamW", )") + members + "}";
+    CHECK_THROWS_AS(Read(recipe), DataError);
+    CHECK_THROWS_WITH(Read(recipe), Contains(expected));
+  }
+  CHECK_NOTHROW(Read(R"({"optimizer": "AdamW", "lr": 0, "betas": [0, 0], "eps": 0, "clip": 0,
+      "amsgrad": false, "maximize": null})"));
+}
+
 TEST_CASE("a recipe's groups decay what it says and leave frozen weights out", "[trainer][cpu]") {
   std::vector<Parameter> parameters(3);
   parameters[0].shape = {2, 2};

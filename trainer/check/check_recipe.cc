@@ -23,6 +23,22 @@ std::vector<double> Numbers(const Json& json, const char* key, const std::string
   return numbers;
 }
 
+// Throws DataError unless the value lies within the bounds.
+void Require(bool within, const std::string& path, const char* key, const char* bounds) {
+  if (!within) throw DataError(fmt::format("{}: {}: must be {}", path, key, bounds));
+}
+
+// AdamW's variants, under the names of torch.optim.AdamW: a recipe that asks for one is of other
+// steps than those that would be taken.
+void RefuseVariants(const Json& json, const std::string& path) {
+  for (const char* key : {"amsgrad", "maximize"}) {
+    if (!GetBool(json, key, path, false)) continue;
+    throw DataError(fmt::format(
+        "{}: {}: is not supported; take the reference's steps without it, and leave it out", path,
+        key));
+  }
+}
+
 std::vector<double> LearningRates(const Json& json, const std::string& path) {
   if (json.contains("lrs")) return Numbers(json, "lrs", path);
   if (GetString(json, "schedule", path, "constant") != "constant") {
@@ -90,16 +106,27 @@ CheckRecipe ReadCheckRecipe(const std::string& text) {
     throw DataError(path + ": optimizer: only AdamW is supported");
   }
   CheckRecipe recipe;
+  RefuseVariants(json, path);
   recipe.lrs = LearningRates(json, path);
+  const char* rates = json.contains("lrs") ? "lrs" : "lr";
+  Require(!recipe.lrs.empty(), path, rates, "one learning rate a step, and is empty");
+  for (const double lr : recipe.lrs) Require(lr >= 0, path, rates, "0 or above, such as 0.001");
   if (json.contains("betas")) {
     const std::vector<double> betas = Numbers(json, "betas", path);
     if (betas.size() != 2) throw DataError(path + ": betas: not two numbers");
     recipe.adamw.beta1 = betas[0];
     recipe.adamw.beta2 = betas[1];
+    for (const double beta : betas) {
+      Require(beta >= 0 && beta < 1, path, "betas",
+              "two numbers of at least 0 and below 1, such as [0.9, 0.999]");
+    }
   }
   recipe.adamw.eps = GetNumber(json, "eps", path, recipe.adamw.eps);
+  Require(recipe.adamw.eps >= 0, path, "eps", "0 or above, such as 1e-8");
   recipe.weight_decay = GetNumber(json, "weight_decay", path, 0.0);
+  Require(recipe.weight_decay >= 0, path, "weight_decay", "0 or above, such as 0.01");
   recipe.clip = GetNumber(json, "clip", path, 0.0);
+  Require(recipe.clip >= 0, path, "clip", "the largest norm of the gradients, or 0 for none");
   const std::string decayed = GetString(json, "weight_decay_on", path, "all");
   recipe.decay_all = decayed == "all";
   if (!recipe.decay_all && decayed != "parameters with two or more dimensions") {
