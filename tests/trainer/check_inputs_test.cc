@@ -112,8 +112,10 @@ TEST_CASE("padding on the left keeps its columns and positions", "[trainer][cpu]
   CHECK_FALSE(inputs.has_labels);
 }
 
-TEST_CASE("a row that is all padding is an empty micro-batch", "[trainer][cpu]") {
-  const CheckInputs inputs = Read({{"input_ids", Row({0, 0})}, {"attention_mask", Row({0, 0})}});
+TEST_CASE("a row that is all padding is an empty micro-batch of one sample", "[trainer][cpu]") {
+  const CheckInputs inputs = Read({{"input_ids", Row({0, 0})},
+                                   {"attention_mask", Row({0, 0})},
+                                   {"images_per_sample", at::zeros({1}, at::kInt)}});
   CHECK(inputs.rows[0].batch.tokens() == 0);
   CHECK(inputs.rows[0].batch.cu_seqlens == std::vector<int64_t>{0});
 }
@@ -403,6 +405,17 @@ TEST_CASE("tensors that do not go together are refused by name", "[trainer][cpu]
        {{"input_ids", ids},
         {"pixel_values", pixels},
         {"images_per_sample", at::zeros({1}, at::kInt)}}},
+      {"images_per_sample: sample 1 has image tokens for 0",
+       {{"input_ids", at::ones({2, 2}, at::kLong)},
+        {"images_per_sample", at::zeros({1}, at::kInt)}}},
+      {"images_per_sample: lists 3 samples, input_ids have 2",
+       {{"input_ids", at::ones({2, 2}, at::kLong)},
+        {"images_per_sample", at::zeros({3}, at::kInt)}}},
+      {"images_per_sample: lists 3 samples, input_ids have 2",
+       {{"input_ids", Row({1, 2, 9})},
+        {"cu_seqlens", at::tensor({0, 2, 3}, at::kInt)},
+        {"pixel_values", pixels},
+        {"images_per_sample", at::tensor({0, 1, 1}, at::kInt)}}},
   };
   for (const Bad& bad : table) {
     INFO(bad.expected);
@@ -411,6 +424,13 @@ TEST_CASE("tensors that do not go together are refused by name", "[trainer][cpu]
   }
   CHECK_THROWS_WITH(Read({{"input_ids", ids}, {"pixel_values", pixels}}, false),
                     Contains("takes no pictures"));
+  const auto without_vision = [&](const at::Tensor& counts) {
+    Read({{"input_ids", ids}, {"images_per_sample", counts}}, false);
+  };
+  CHECK_NOTHROW(without_vision(at::zeros({1}, at::kInt)));
+  CHECK_THROWS_WITH(without_vision(at::ones({1}, at::kInt)),
+                    Contains("images_per_sample: sample 0"));
+  CHECK_THROWS_WITH(without_vision(at::zeros({2}, at::kInt)), Contains("lists 2 samples"));
 }
 
 }  // namespace

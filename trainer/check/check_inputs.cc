@@ -6,6 +6,7 @@
 #include <ATen/ops/ones.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <map>
@@ -64,6 +65,7 @@ class InputReader {
       Refuse("pixel_values",
              fmt::format("holds {} tiles, input_ids have room for {}", tiles(), next_tile_));
     }
+    RefuseMoreSamples();
     if (inputs.has_labels && inputs.total_weight == 0) Refuse("labels", "no position is trained");
     return inputs;
   }
@@ -236,7 +238,10 @@ class InputReader {
 
   // Assigns the next tiles to the row's image tokens, in order.
   void AddTiles(int64_t row, MicroBatch* batch) {
-    if (!config_.has_vision) return;
+    if (!config_.has_vision) {
+      CheckTilesOfSamples(batch->cu_seqlens, [](int64_t, int64_t) { return 0; });
+      return;
+    }
     const at::Tensor at = batch->input_ids.eq(image_token_).nonzero().squeeze(1);
     const int64_t per_tile = config_.tokens_per_tile(), count = at.size(0) / per_tile;
     if (at.size(0) % per_tile != 0) {
@@ -257,18 +262,32 @@ class InputReader {
     next_tile_ += count;
   }
 
-  // `found_in`: tiles, or pictures, whose tokens are in a range of the row.
+  // `found_in`: tiles, or pictures, whose tokens are in a range of the row. A row that is all
+  // padding is a sample too.
   void CheckTilesOfSamples(const std::vector<int64_t>& segments,
                            const std::function<int64_t(int64_t begin, int64_t end)>& found_in) {
     if (!file_.Has("images_per_sample")) return;
     const at::Tensor expected = Integers("images_per_sample").reshape({-1});
-    for (size_t s = 0; s + 1 < segments.size(); ++s, ++next_sample_) {
-      const int64_t found = found_in(segments[s], segments[s + 1]);
+    const size_t samples = std::max<size_t>(segments.size() - 1, 1);
+    for (size_t s = 0; s < samples; ++s, ++next_sample_) {
+      const int64_t found =
+          s + 1 < segments.size() ? found_in(segments[s], segments[s + 1]) : int64_t{0};
       if (next_sample_ >= expected.size(0) || expected[next_sample_].item<int64_t>() != found) {
         Refuse("images_per_sample",
                fmt::format("sample {} has image tokens for {} {}", next_sample_, found,
                            grids_ || sized_ ? "pictures" : "tiles"));
       }
+    }
+  }
+
+  void RefuseMoreSamples() const {
+    if (!file_.Has("images_per_sample")) return;
+    const int64_t listed = Integers("images_per_sample").numel();
+    if (listed != next_sample_) {
+      Refuse("images_per_sample",
+             fmt::format("lists {} samples, input_ids have {}; give one number "
+                         "a sample",
+                         listed, next_sample_));
     }
   }
 
