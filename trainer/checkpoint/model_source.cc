@@ -61,6 +61,13 @@ ModelSource FindModel(const std::string& path) {
       path));
 }
 
+void RequireHuggingFaceBase(const ModelSource& source, const std::string& path) {
+  if (source.checkpoint.empty()) return;
+  throw ConfigError(fmt::format(
+      "--adapter: goes over a Hugging Face folder, {} is a run; `equipoise export` it first",
+      path));
+}
+
 void CopyModelDescription(const std::string& from, const std::string& to) {
   std::error_code error;
   fs::create_directories(to, error);

@@ -15,6 +15,10 @@ struct ModelSource {
 // Determines what `path` is. Throws DataError when it is none of the three.
 ModelSource FindModel(const std::string& path);
 
+// Throws ConfigError where `source`, found at `path`, is a run: over an adapter given as --adapter
+// the weights of its checkpoint would be read.
+void RequireHuggingFaceBase(const ModelSource& source, const std::string& path);
+
 // Copies config.json, the tokenizer and the other small files that describe a model (no weights)
 // from a Hugging Face folder. Throws RunError when a file cannot be written.
 void CopyModelDescription(const std::string& from, const std::string& to);

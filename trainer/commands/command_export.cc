@@ -120,6 +120,7 @@ int Export(const Arguments& arguments) {
     throw DataError(arguments.checkpoint +
                     ": this is a Hugging Face folder already; give a run folder");
   }
+  if (!arguments.adapter.empty()) RequireHuggingFaceBase(source, arguments.checkpoint);
   RunConfig run;
   if (!source.run_config.empty()) ReadConfig(source.run_config, ParseOverrides(arguments.set), run);
   if (!arguments.adapter.empty()) {

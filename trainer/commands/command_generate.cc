@@ -358,7 +358,9 @@ int Generate(const Arguments& arguments, MpiEnvironment& mpi) {
   CheckQuestions(arguments);
   std::vector<FileQuestion> questions;
   if (!arguments.jsonl.empty()) questions = ReadQuestions(arguments.jsonl);
-  Answerer answerer(arguments, FindModel(arguments.model), mpi);
+  const ModelSource source = FindModel(arguments.model);
+  if (!arguments.adapter.empty()) RequireHuggingFaceBase(source, arguments.model);
+  Answerer answerer(arguments, source, mpi);
   if (arguments.jsonl.empty()) {
     const std::string answer = answerer.AnswerPrompt();
     // It may contain any byte; control characters are removed for a terminal only.
