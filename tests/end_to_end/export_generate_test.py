@@ -193,14 +193,16 @@ def compare_files(results, folder, model, tokenizer, picture):
         results.check(f"{name}: the same drawn answers", rows == drawn_alone, done.stderr[-300:])
 
 
-def check_refusals(results, run):
+def check_refusals(results, run, picture):
     """What would be passed over without a word."""
     ask = ("--prompt", "What is it?")
     no_folder = f"--adapter: goes over a Hugging Face folder, {run} is a run; `equipoise export`"
     for name, arguments, message in (
             ("an adapter over a run", ("generate", run, *ask, "--adapter", run), no_folder),
             ("an adapter to export over a run",
-             ("export", run, "--adapter", run, "--out", f"{run}/no"), no_folder)):
+             ("export", run, "--adapter", run, "--out", f"{run}/no"), no_folder),
+            ("a picture given as --images", ("generate", run, *ask, "--images", picture),
+             "--images: is the folder of --jsonl's pictures; give a picture as --image")):
         done = tiny_case.program(*arguments)
         results.check(f"{name} is refused", done.returncode == 2 and message in done.stderr,
                       done.stderr[-300:])
@@ -273,7 +275,7 @@ def main():
         results.check(
             f"{name}: same logits in Transformers", error <= 1e-5, f"{error:.2e} of the largest"
         )
-    check_refusals(results, f"{folder}/run")
+    check_refusals(results, f"{folder}/run", picture)
     compare_answers(results, "run folder", f"{folder}/run", model, tokenizer, picture)
     compare_answers(results, "exported folder", exported, model, tokenizer, picture)
 

@@ -151,6 +151,9 @@ void CheckQuestions(const Arguments& arguments) {
     throw ConfigError("generate: give either --prompt or --jsonl");
   if (arguments.jsonl.empty()) {
     if (!arguments.out.empty()) throw ConfigError("--out: is for the answers to --jsonl");
+    if (!arguments.image_folder.empty()) {
+      throw ConfigError("--images: is the folder of --jsonl's pictures; give a picture as --image");
+    }
     if (!std::isfinite(arguments.fps) || arguments.fps < 0)
       throw ConfigError("--fps: must be above 0, the frames a second of --video");
     if (arguments.fps > 0 && arguments.videos.empty())
