@@ -134,6 +134,20 @@ TEST_CASE("a picture that cannot be used counts as a wrong answer", "[trainer][c
   CHECK_FALSE(again[0].exact());
 }
 
+TEST_CASE("a choice is measured where a question lists options", "[trainer][cpu]") {
+  DataFixture data;
+  RunConfig config = WriteCase(data);
+  const std::string options = "Which?\nA. a disc\nB. a bar";
+  data.WriteRecords({RecordLine("none", "", "Which, A. or B.?", "A"),
+                     RecordLine("no option", "", options, "a square"),
+                     RecordLine("letter", "", options, "B")});
+  SingleCommunicator world;
+  const OpenedData opened(config, config.data.train, world);
+  CHECK_FALSE(HasChoice(opened.dataset, {}));
+  CHECK_FALSE(HasChoice(opened.dataset, {0, 1}));
+  CHECK(HasChoice(opened.dataset, {0, 1, 2}));
+}
+
 TEST_CASE("a question is asked as its record is trained", "[trainer][cpu]") {
   DataFixture data;
   RunConfig config = WriteCase(data);

@@ -77,5 +77,19 @@ TEST_CASE("a measure that the run does not have is refused", "[best][cpu]") {
   CHECK_THAT(message(config), Contains("data.eval"));
 }
 
+TEST_CASE("the choice of options is refused of a set that lists none", "[best][cpu]") {
+  // data/doc.jsonl lists options, data/chart.jsonl none.
+  const auto has_choice = [](size_t source) { return source == 0; };
+  CHECK_NOTHROW(BestMeasure(Config("doc/choice")).CheckChoice(has_choice));
+  const BestMeasure best(Config("chart/choice"));
+  CHECK_THROWS_AS(best.CheckChoice(has_choice), ConfigError);
+  CHECK_THROWS_WITH(best.CheckChoice(has_choice),
+                    Contains("checkpoint.best: chart/choice is never measured") &&
+                        Contains("such as chart/exact"));
+  // What another measure is of is not read.
+  for (const char* name : {"", "eval_loss", "chart/exact"})
+    CHECK_NOTHROW(BestMeasure(Config(name)).CheckChoice([](size_t) -> bool { throw 0; }));
+}
+
 }  // namespace
 }  // namespace equipoise

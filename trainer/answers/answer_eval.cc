@@ -54,6 +54,13 @@ std::vector<int64_t> AnswerableSamples(const CostIndex& index, int64_t most) {
   return samples;
 }
 
+bool HasChoice(const Dataset& dataset, const std::vector<int64_t>& samples) {
+  return std::any_of(samples.begin(), samples.end(), [&](int64_t sample) {
+    const auto described = Describe(dataset.Scan(sample), sample);
+    return described && ScoreAnswer(described->question, {described->reference}, "").choice;
+  });
+}
+
 std::optional<std::vector<SampleAnswer>> AnswerSamples(AnswerSession& session,
                                                        const Responder& responder,
                                                        const Questions& questions,

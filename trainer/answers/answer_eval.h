@@ -28,6 +28,10 @@ struct SampleAnswer {
 // are included and count as wrong answers, so that accuracy is always over all questions.
 std::vector<int64_t> AnswerableSamples(const CostIndex& index, int64_t most);
 
+// Whether AnswerScores::choice is measured on one of the samples: its last question lists options,
+// and its answer is one of them.
+bool HasChoice(const Dataset& dataset, const std::vector<int64_t>& samples);
+
 // The last question of a sample as training has it: tools, tiles and all. `decode` as of
 // Responder::Ask().
 AskedQuestion AskSample(const Responder& responder, const Dataset& dataset, int64_t sample,

@@ -50,8 +50,10 @@ BestMeasure::BestMeasure(const RunConfig& config) : name_(config.checkpoint.best
     measure_ = name_.substr(slash + 1);
   }
   const std::vector<std::string> sets = AnswerSetNames(config.eval.answers);
+  const auto found = std::find(sets.begin(), sets.end(), set_);
+  source_ = static_cast<size_t>(found - sets.begin());
   const bool known =
-      std::find(sets.begin(), sets.end(), set_) != sets.end() &&
+      found != sets.end() &&
       std::find(kAnswerMeasures.begin(), kAnswerMeasures.end(), measure_) != kAnswerMeasures.end();
   if (!known) {
     throw ConfigError(fmt::format(
@@ -64,6 +66,14 @@ BestMeasure::BestMeasure(const RunConfig& config) : name_(config.checkpoint.best
     throw ConfigError(fmt::format(
         "checkpoint.best: {} is measured at the end alone; set eval.answer_every", name_));
   }
+}
+
+void BestMeasure::CheckChoice(const std::function<bool(size_t source)>& has_choice) const {
+  if (measure_ != "choice" || has_choice(source_)) return;
+  throw ConfigError(fmt::format(
+      "checkpoint.best: {} is never measured: no question of {} that is asked lists options, "
+      "\"A. ...\" a line, one of them its answer; choose another measure, such as {}/exact",
+      name_, set_, set_));
 }
 
 bool BestMeasure::Improves(const StepResult& step, TrainState& state) const {

@@ -74,17 +74,24 @@ std::optional<double> Evaluator::HeldOutLoss(Replica& replica) {
   return mean;
 }
 
-std::optional<std::vector<AnsweredSource>> Evaluator::Answer(Replica& replica) const {
+int64_t Evaluator::asked() const {
   const int64_t asked = context_.config.eval.answer_samples;
-  return AnswerSources(replica, asked > 0 ? asked : std::numeric_limits<int64_t>::max(),
+  return asked > 0 ? asked : std::numeric_limits<int64_t>::max();
+}
+
+bool Evaluator::HasChoice(size_t source) const {
+  const OpenedData& data = *sources_.at(source);
+  return equipoise::HasChoice(data.dataset, AnswerableSamples(data.index, asked()));
+}
+
+std::optional<std::vector<AnsweredSource>> Evaluator::Answer(Replica& replica) const {
+  return AnswerSources(replica, asked(),
                        [this] { return context_.stop.AgreeToStop(context_.world()); });
 }
 
 std::vector<AnsweredSource> Evaluator::AnswerFirst(Replica& replica) const {
-  const int64_t asked = context_.config.eval.answer_samples;
   // These answers are few, and the first step checks for a request to stop.
-  const int64_t most = asked > 0 ? std::min(asked, kShownAnswers) : kShownAnswers;
-  return *AnswerSources(replica, most, nullptr);
+  return *AnswerSources(replica, std::min(asked(), kShownAnswers), nullptr);
 }
 
 std::optional<std::vector<AnsweredSource>> Evaluator::AnswerSources(

@@ -28,6 +28,9 @@ class Evaluator {
   // has_held_out().
   std::optional<double> HeldOutLoss(Replica& replica);
 
+  // Whether AnswerScores::choice is measured on source `source` of eval.answers.
+  bool HasChoice(size_t source) const;
+
   // Answers the questions of eval.answers with the replicas' models, where they lie. Returns
   // nothing when a stop is requested meanwhile. Collective.
   std::optional<std::vector<AnsweredSource>> Answer(Replica& replica) const;
@@ -35,6 +38,8 @@ class Evaluator {
   std::vector<AnsweredSource> AnswerFirst(Replica& replica) const;
 
  private:
+  // Number of questions of each source that are asked; more than there are without a limit.
+  int64_t asked() const;
   // Answers at most `most` questions of each source; `stop` is that of AnswerSession::Answer().
   std::optional<std::vector<AnsweredSource>> AnswerSources(Replica& replica, int64_t most,
                                                            const std::function<bool()>& stop) const;

@@ -8,6 +8,7 @@ namespace equipoise {
 
 RunInputs::RunInputs(RunContext& context, const TrainOptions& options)
     : best(context.config), data(context), evaluator(context), checkpoints(context, data, options) {
+  best.CheckChoice([this](size_t source) { return evaluator.HasChoice(source); });
   if (checkpoints.start().empty() || data.model_config().lora.on())
     CheckFirstWeights(context, data.model_config());
 }
