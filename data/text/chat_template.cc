@@ -10,6 +10,7 @@
 
 #include "configs/base/error.h"
 #include "data/text/folder_template.h"
+#include "data/text/jinja_template.h"
 #include "data/text/utf8.h"
 
 namespace equipoise {
@@ -403,6 +404,13 @@ EncodedConversation ChatTemplate::Encode(const std::vector<Turn>& turns,
     }
   }
   return writer.Finish(with_answer_prompt);
+}
+
+std::string ChatTemplate::Jinja() const {
+  std::string begin(form_->begin);
+  if (form_->tokenizer_begin && tokenizer_->begin_token())
+    begin += tokenizer_->Decode({*tokenizer_->begin_token()}, /*skip_special=*/false);
+  return JinjaTemplate(*form_, {system_, begin, image_token_text()});
 }
 
 uint64_t ChatTemplate::fingerprint() const {

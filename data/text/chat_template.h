@@ -59,6 +59,9 @@ class ChatTemplate {
                              const std::vector<int64_t>& image_tokens,
                              bool with_answer_prompt = false, std::string_view tools = {}) const;
 
+  // The template as a program for Transformers' apply_chat_template (JinjaTemplate()).
+  std::string Jinja() const;
+
   bool takes_tools() const { return form_->takes_tools; }
 
   // The context token of pictures, -1 where the tokenizer has none, and its text.

@@ -6,6 +6,7 @@
 #include "configs/base/error.h"
 #include "configs/base/json.h"
 #include "configs/base/regular_file.h"
+#include "data/text/jinja_template.h"
 
 namespace equipoise {
 namespace {
@@ -30,7 +31,8 @@ std::string TemplateOf(const Json& json) {
 }  // namespace
 
 const ChatTemplateForm* RecognizeTemplate(std::string_view jinja) {
-  const ChatTemplateForm* found = nullptr;
+  const ChatTemplateForm* found = FormOfJinjaTemplate(jinja);
+  if (found != nullptr) return found;
   const auto has = [&](std::string_view mark) { return jinja.find(mark) != jinja.npos; };
   for (const ChatTemplateForm& form : kChatTemplates) {
     const bool fits = !form.marks[0].empty() &&

@@ -7,8 +7,9 @@
 
 namespace equipoise {
 
-// The form that a Jinja template is of, told by its marks (data/settings/chat_templates.h); null
-// where it is none of them. A template that only looks like a form is taken for it.
+// The form that a Jinja template is of, told by the comment of JinjaTemplate() or by its marks
+// (data/settings/chat_templates.h); null where it is none of them. A template that only looks like
+// a form is taken for it.
 const ChatTemplateForm* RecognizeTemplate(std::string_view jinja);
 
 // The form of a model folder's own template: chat_template.jinja, or `chat_template` of

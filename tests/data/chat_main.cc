@@ -14,11 +14,13 @@ Role RoleOf(const std::string& name) {
   return name == "system" ? Role::kSystem : name == "user" ? Role::kUser : Role::kAssistant;
 }
 
-// A line is {"template", "system", "turns": [[role, text, trained]], "images": [...], "prompt",
-// "tools"}.
+// A line is {"jinja": a template}, which is told by its text; {"template", "system", "write":
+// true}, which is written as one; or {"template", "system", "turns": [[role, text, trained]],
+// "images": [...], "prompt", "tools"}.
 Json Encoded(const Tokenizer& tokenizer, const Json& line) {
   const ChatTemplate chat(line["template"].get<std::string>(), line["system"].get<std::string>(),
                           &tokenizer);
+  if (line.contains("write")) return chat.Jinja();
   std::vector<Turn> turns;
   for (const Json& turn : line["turns"]) {
     turns.push_back(

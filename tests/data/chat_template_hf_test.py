@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 
+from jinja2.exceptions import TemplateError
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from tokenizers import processors, trainers
 from transformers import PreTrainedTokenizerFast
@@ -241,6 +242,61 @@ def check_case(program, path, case, report):
                  f"{len(masks)} of {masked} {masks[:1]}")
 
 
+def parts(text):
+    """A user's text with pictures, as Transformers' messages have them."""
+    words = text.split(IMAGE + "\n")
+    return [part for i, word in enumerate(words) for part in
+            ([{"type": "image"}] if i else []) + [{"type": "text", "text": word}]]
+
+
+def check_written(program, path, case, report, system=""):
+    """The template that is written for Transformers: ids of messages with pictures."""
+    jinja, = run(program, path, [{"template": case.name, "system": system, "write": True}])
+    told, = run(program, path, [{"jinja": jinja}])
+    report.check(f"{case.name}: the written one is told by its comment", told == case.name, told)
+    rows = [([[role, text.replace(IMAGE, IMAGE + "\n")] for role, text in turns], images, prompt)
+            for turns, images, prompt in conversations(150, 9, bool(case.image))
+            if safe(case, turns)]
+    got = run(program, path, [
+        {"template": case.name, "system": system, "images": [3] * images, "prompt": prompt,
+         "turns": [[role, text, True] for role, text in turns]} for turns, images, prompt in rows])
+    start, end = PICTURES.get(case.image, ("", ""))
+    wrong = []
+    for (turns, _, prompt), ours in zip(rows, got):
+        messages = [{"role": role, "content": text if role != "user" else parts(text)}
+                    for role, text in turns]
+        text = case.hf.apply_chat_template(messages, chat_template=jinja, tokenize=False,
+                                           add_generation_prompt=prompt)
+        if case.image:  # as a processor does
+            text = text.replace(case.image, start + case.image * 3 + end)
+        theirs = case.hf(text, add_special_tokens=False)["input_ids"]
+        if ours["ids"] != theirs:
+            wrong.append((turns, prompt, text, ours["ids"], theirs))
+    report.check(f"{case.name}: ids of the written one", not wrong and len(rows) > 30,
+                 f"{len(wrong)} {wrong[:1]}")
+    for what, messages, more in (
+            ("a video", [{"role": "user", "content": [{"type": "video"}]}], {}),
+            ("a tool's message", [{"role": "tool", "content": "5"}], {}),
+            ("functions", [{"role": "user", "content": "Q"}],
+             {"tools": [{"type": "function", "function": {"name": "f"}}]})):
+        try:
+            text = case.hf.apply_chat_template(messages, chat_template=jinja, tokenize=False,
+                                               **more)
+            report.check(f"{case.name}: {what} is refused", False, text)
+        except TemplateError as error:
+            report.check(f"{case.name}: {what} is refused", " place here" in str(error) or
+                         "frames" in str(error) or "none of" in str(error), error)
+
+
+def written_cases():
+    """Forms that no published template is compared with."""
+    pictures = ["<img>", "<IMG_CONTEXT>", "</img>"]
+    for name in ("internvl2_5", "internlm2-chat", "Hermes-2"):
+        yield Case(name, byte_level(CHATML + pictures + ["<s>"]), None, None, "<|im_end|>",
+                   image="<IMG_CONTEXT>")
+    yield Case("plain", fallback(["<image>"], legacy=False), None, "<s>", "</s>", image="<image>")
+
+
 # Qwen2.5's template where functions are described, up to the turns' end marks (its published text).
 TOOLS_TEXT = (r"""{%- if tools %}
     {{- '<|im_start|>system\n' }}
@@ -337,6 +393,12 @@ def main():
             check_case(program, path, case, report)
             told = run(program, path, [{"jinja": case.jinja}])
             report.check(f"{case.name}: told by its text", told == [case.name], told)
+            check_written(program, path, case, report)
+            check_written(program, path, case, report, "It's \\ a \"größer\"\n{{ text }}")
+        for case in written_cases():
+            path = os.path.join(folder, f"{case.name}.json")
+            case.tokenizer.save(path)
+            check_written(program, path, case, report)
         check_tools(program, folder, report)
         check_llava(program, folder, report)
     print(f"{report.passed} passed, {report.failed} failed")

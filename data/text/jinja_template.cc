@@ -1,0 +1,178 @@
+#include "data/text/jinja_template.h"
+
+#include <fmt/format.h>
+
+// Every tag has dashes, so that the line breaks between tags are no part of what is rendered: that
+// is the strings alone.
+
+namespace equipoise {
+namespace {
+
+constexpr std::string_view kComment = "{#- Equipoise's data.template ";
+
+// A string of Jinja.
+std::string Quoted(std::string_view text) {
+  std::string quoted = "'";
+  for (const char c : text) {
+    if (c == '\n') {
+      quoted += "\\n";
+      continue;
+    }
+    if (c == '\'' || c == '\\') quoted += '\\';
+    quoted += c;
+  }
+  return quoted + "'";
+}
+
+// An expression's value without the white space around it, where the turn's form says so.
+std::string Trimmed(const std::string& expression, bool trim) {
+  return trim ? fmt::format("({}) | trim", expression) : expression;
+}
+
+// The text of a speaker's turn, as an expression.
+std::string TurnText(const TurnForm& turn, const std::string& content) {
+  return fmt::format("{} ~ ({}) ~ {}", Quoted(turn.before), Trimmed(content, turn.trim),
+                     Quoted(turn.after));
+}
+
+// Macros `content`, the text of a message, and `shown`, that of a user's, where pictures stand.
+std::string Macros(const ChatTemplateForm& form, std::string_view picture) {
+  std::string whole = "message['content']", part = "part['text']";
+  std::string image = Quoted(std::string(picture) + "\n");
+  if (form.pictures_only) {
+    image = Quoted(picture);
+    whole = fmt::format("{} * message['content'].count({})", image, image);
+    part = "''";
+  }
+  return fmt::format(R"({{%- macro content(message) -%}}
+  {{%- if message['content'] is string -%}}
+    {{{{- message['content'] -}}}}
+  {{%- else -%}}
+    {{%- for part in message['content'] -%}}
+      {{%- if part['type'] != 'text' -%}}
+        {{{{- raise_exception(message['role'] ~ ': text alone has a place here') -}}}}
+      {{%- endif -%}}
+      {{{{- part['text'] -}}}}
+    {{%- endfor -%}}
+  {{%- endif -%}}
+{{%- endmacro -%}}
+{{%- macro shown(message) -%}}
+  {{%- if message['content'] is string -%}}
+    {{{{- {whole} -}}}}
+  {{%- else -%}}
+    {{%- for part in message['content'] -%}}
+      {{%- if part['type'] == 'image' -%}}
+        {{{{- {image} -}}}}
+      {{%- elif part['type'] == 'text' -%}}
+        {{{{- {part} -}}}}
+      {{%- else -%}}
+        {{{{- raise_exception(part['type'] ~ ': give its frames as images') -}}}}
+      {{%- endif -%}}
+    {{%- endfor -%}}
+  {{%- endif -%}}
+{{%- endmacro -%}}
+)",
+                     fmt::arg("whole", whole), fmt::arg("part", part), fmt::arg("image", image));
+}
+
+// Sets `system`, and `turns` to the messages behind it.
+std::string SystemText(std::string_view system) {
+  return fmt::format(R"({{%- if tools -%}}
+  {{{{- raise_exception('tools: functions have no place here') -}}}}
+{{%- endif -%}}
+{{%- if messages[0]['role'] == 'system' -%}}
+  {{%- set system = content(messages[0]) -%}}
+  {{%- set turns = messages[1:] -%}}
+{{%- else -%}}
+  {{%- set system = {} -%}}
+  {{%- set turns = messages -%}}
+{{%- endif -%}}
+)",
+                     Quoted(system));
+}
+
+// Sets `holder.at` to the number of the user turn that has the system text.
+std::string Holder(SystemPlace place) {
+  if (place == SystemPlace::kTurn) return "";
+  return fmt::format(R"({{%- set holder = namespace(at=-1) -%}}
+{{%- for message in turns -%}}
+  {{%- if message['role'] == 'user'{} -%}}
+    {{%- set holder.at = loop.index0 -%}}
+  {{%- endif -%}}
+{{%- endfor -%}}
+)",
+                     place == SystemPlace::kFirstUser ? " and holder.at < 0" : "");
+}
+
+// The branches of a turn's role that are no answer's. Without a turn of its own, a system text
+// behind the first is a user's turn.
+std::string OtherTurns(const ChatTemplateForm& form) {
+  const std::string system = TurnText(form.system_turn, "content(message)");
+  const std::string user = TurnText(form.user, "shown(message)");
+  if (form.place == SystemPlace::kTurn) {
+    return fmt::format(R"(  {{%- elif message['role'] == 'system' -%}}
+    {{{{- {} -}}}}
+  {{%- elif message['role'] == 'user' -%}}
+    {{{{- {} -}}}}
+)",
+                       system, user);
+  }
+  const std::string both = TurnText(form.system_turn, "system") + " ~ shown(message)";
+  return fmt::format(R"(  {{%- elif message['role'] in ['system', 'user'] -%}}
+    {{%- if loop.index0 == holder.at and system -%}}
+      {{{{- {} -}}}}
+    {{%- else -%}}
+      {{{{- {} -}}}}
+    {{%- endif -%}}
+)",
+                     TurnText(form.user, both), user);
+}
+
+std::string Turns(const ChatTemplateForm& form) {
+  TurnForm answer = form.answer;
+  const std::string before = std::string(answer.before) + std::string(form.lead);
+  const std::string after = std::string(answer.after) + std::string(form.rest);
+  answer.before = before;
+  answer.after = after;
+  return fmt::format(R"({{%- for message in turns -%}}
+  {{%- if message['role'] == 'assistant' -%}}
+    {{{{- {} -}}}}
+{}  {{%- else -%}}
+    {{{{- raise_exception(message['role'] ~ ': is none of system, user and assistant') -}}}}
+  {{%- endif -%}}
+{{%- endfor -%}}
+)",
+                     TurnText(answer, "content(message)"), OtherTurns(form));
+}
+
+}  // namespace
+
+std::string JinjaTemplate(const ChatTemplateForm& form, const JinjaTexts& texts) {
+  std::string jinja = fmt::format("{}{} -#}}\n", kComment, form.name);
+  jinja += Macros(form, texts.picture);
+  jinja += SystemText(texts.system);
+  if (!texts.begin.empty()) jinja += fmt::format("{{{{- {} -}}}}\n", Quoted(texts.begin));
+  if (form.place == SystemPlace::kTurn) {
+    jinja += fmt::format(R"({{%- if system or messages[0]['role'] == 'system' -%}}
+  {{{{- {} -}}}}
+{{%- endif -%}}
+)",
+                         TurnText(form.system_turn, "system"));
+  }
+  jinja += Holder(form.place) + Turns(form);
+  return jinja + fmt::format(R"({{%- if add_generation_prompt -%}}
+  {{{{- {} -}}}}
+{{%- else -%}}
+  {{{{- {} -}}}}
+{{%- endif -%}}
+)",
+                             Quoted(form.answer.before), Quoted(form.finish));
+}
+
+const ChatTemplateForm* FormOfJinjaTemplate(std::string_view jinja) {
+  if (!jinja.starts_with(kComment)) return nullptr;
+  jinja.remove_prefix(kComment.size());
+  return FindChatTemplate(jinja.substr(0, jinja.find(' ')));
+}
+
+}  // namespace equipoise
