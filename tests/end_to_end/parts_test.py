@@ -8,6 +8,7 @@ import sys
 import tempfile
 
 import torch
+from PIL import Image
 from safetensors.torch import load_file, save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import (
@@ -54,7 +55,8 @@ def write_tokenizer(folder, records, special=CHATML):
         json.dump({"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|im_end|>",
                    "added_tokens_decoder": {
                        str(tokenizer.token_to_id(t)): {"content": t, "special": True}
-                       for t in special}}, file)
+                       for t in special},
+                   "chat_template": "{% for m in messages %}{{ m['content'] }}{% endfor %}"}, file)
     return tokenizer
 
 
@@ -146,6 +148,7 @@ def grown(rows, tokens):
 class Case:
     def __init__(self, results, folder, records, kind):
         self.results, self.folder = results, f"{folder}/{kind.name}"
+        self.pictures = f"{folder}/images"
         os.makedirs(self.folder)
         self.parts = kind(self.folder, records)
         self.records = records
@@ -311,6 +314,7 @@ checkpoint: {{every: 1, keep: 5}}
         count = given.count(self.parts.tokenizer.token_to_id(self.parts.placeholder))
         self.check("its processor gives a picture the model's tokens", count == self.parts.tokens,
                    f"{count}, not {self.parts.tokens}")
+        self.chat(processor)
         torch.manual_seed(8)
         inputs = {"input_ids": torch.tensor([ids]), "pixel_values": torch.randn(1, 3, SIDE, SIDE)}
         save_file(inputs, f"{self.folder}/inputs.safetensors")
@@ -325,12 +329,38 @@ checkpoint: {{every: 1, keep: 5}}
                 self.check(f"the logits of Transformers with {name}", error <= 1e-5,
                            f"{error:.1e} of the largest")
 
+    def chat(self, processor):
+        """Messages with pictures become the ids of the records that are trained."""
+        for index in (0, 3, 4):  # one picture, two, and none
+            record = self.records[index]
+            names = record.get("image", [])
+            names = [names] if isinstance(names, str) else names
+            question, answer = (turn["value"] for turn in record["conversations"])
+            pictures = [{"type": "image", "image": Image.open(f"{self.pictures}/{name}")}
+                        for name in names]
+            said = {"type": "text", "text": question.replace("<image>\n", "")}
+            # A record's pictures share data.tiles.max.
+            tiles = {"images_kwargs": {"max_patches": 2 // max(1, len(names))}}
+            theirs = processor.apply_chat_template(
+                [{"role": "user", "content": [*pictures, said]},
+                 {"role": "assistant", "content": answer}], tokenize=True, return_dict=True,
+                processor_kwargs=tiles if self.parts.name == "internvl" else {})
+            ours = load_file(f"{self.folder}/sample{index}.safetensors")["input_ids"].flatten()
+            same = list(theirs["input_ids"][0]) == ours.tolist()
+            self.check(f"record {index}: the ids of its processor's chat template", same,
+                       "" if same else f"{theirs['input_ids'][0]} {ours.tolist()}")
+
     def next_stage(self):
         """The export is a model like any other: all of it is trained, and it answers."""
         done = tiny_case.run(self.config, 1, model__vision='""', model__llm='""',
                              model__freeze="[]", model__hf=f"{self.folder}/exported",
-                             train__steps=2, run__dir=f"{self.folder}/second")
+                             train__steps=2, run__dir=f"{self.folder}/second",
+                             data__template="qwen2-vl")
         self.check("the next stage", done.returncode == 0, done.stderr[-1000:])
+        templates = [open(f"{self.folder}/{where}/chat_template.jinja", encoding="utf8").readline()
+                     for where in ("exported", "second/model")]
+        self.check("each stage's chat template is its own", "template chatml " in templates[0]
+                   and "template qwen2-vl " in templates[1], str(templates))
         picture = f"{self.folder}/plain.png"
         tiny_case.draw(picture, "red", "disc", (90, 60), 3)
         for where in ("run", "exported", "second"):

@@ -5,6 +5,8 @@
 #include <catch2/catch.hpp>
 
 #include "configs/base/json.h"
+#include "data/text/chat_template.h"
+#include "data/text/folder_template.h"
 #include "data/text/tokenizer.h"
 #include "models/families/model_parts.h"
 #include "tests/data/temporary_folder.h"
@@ -13,6 +15,8 @@
 
 namespace equipoise {
 namespace {
+
+using Catch::Matchers::Contains;
 
 constexpr char kSizes[] = R"("hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 3,
     "num_attention_heads": 4, "image_size": 56, "patch_size": 14)";
@@ -78,6 +82,27 @@ TEST_CASE("a written tokenizer has the added tokens, whatever files list them", 
   CHECK(config["added_tokens_decoder"]["306"]["content"] == "<image>");
   CHECK(config["added_tokens_decoder"]["306"]["special"] == true);
   CHECK(folders.Read("added_tokens.json") == Json({{"<|endoftext|>", 300}, {"<image>", 306}}));
+}
+
+TEST_CASE("a chat template takes the place of the folder's", "[trainer][cpu]") {
+  const Folders folders;
+  folders.folder.Write("llm/tokenizer_config.json",
+                       R"({"chat_template": "{{ messages }}", "model_max_length": 512})");
+  folders.folder.Write("llm/chat_template.json", R"({"chat_template": "{{ messages }}"})");
+  for (const auto& [vision, picture] : {std::pair("clip", "<image>"), {"vit", "<IMG_CONTEXT>"}}) {
+    const Tokenizer tokenizer = folders.Describe(vision);
+    const std::string out = folders.folder / "out";
+    CHECK_FALSE(HasWrittenChatTemplate(out));
+    const ChatTemplate chat("chatml", "", &tokenizer, *tokenizer.TokenId(picture));
+    WriteChatTemplate(chat, out);
+    CHECK(HasWrittenChatTemplate(out));
+    CHECK(ReadWholeFile(out + "/chat_template.jinja") == chat.Jinja());
+    CHECK_THAT(chat.Jinja(), Contains(std::string("'") + picture + "\\n'"));
+    CHECK(FolderTemplate(out)->name == "chatml");
+    CHECK_FALSE(folders.Read("tokenizer_config.json").contains("chat_template"));
+    CHECK(folders.Read("tokenizer_config.json")["model_max_length"] == 512);
+    CHECK_FALSE(std::filesystem::exists(out + "/chat_template.json"));
+  }
 }
 
 TEST_CASE("a written folder says how pictures are prepared", "[trainer][cpu]") {

@@ -3,11 +3,14 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "configs/base/error.h"
 #include "configs/base/json.h"
+#include "configs/base/regular_file.h"
+#include "data/text/jinja_template.h"
 #include "data/text/tokenizer.h"
 #include "models/families/model_parts.h"
 #include "trainer/checkpoint/model_source.h"
@@ -20,6 +23,9 @@
 namespace equipoise {
 namespace {
 
+constexpr char kTemplate[] = "chat_template.jinja";
+constexpr size_t kLongestTemplate = size_t{1} << 24;
+
 using TokenIds = std::vector<std::pair<std::string, int32_t>>;
 
 Json TokenEntry(const std::string& content) {
@@ -27,7 +33,7 @@ Json TokenEntry(const std::string& content) {
           {"rstrip", false},    {"single_word", false}, {"special", true}};
 }
 
-// A folder's JSON files, read and written whole.
+// A folder's small files, read and written whole.
 class JsonFolder {
  public:
   explicit JsonFolder(std::string folder) : folder_(std::move(folder)) {}
@@ -38,8 +44,15 @@ class JsonFolder {
     if (!json.is_object()) throw DataError(Path(name) + ": not an object");
     return json;
   }
-  void Write(const char* name, const Json& json) const {
-    WriteFileDurably(Path(name), json.dump(2) + "\n");
+  void Write(const char* name, const Json& json) const { WriteText(name, json.dump(2) + "\n"); }
+  void WriteText(const char* name, const std::string& text) const {
+    WriteFileDurably(Path(name), text);
+  }
+  void Remove(const char* name) const {
+    std::error_code error;
+    std::filesystem::remove(Path(name), error);
+    if (error)
+      throw RunError(fmt::format("{}: cannot be removed: {}", Path(name), error.message()));
   }
 
  private:
@@ -163,6 +176,22 @@ void WritePartsDescription(const ModelSection& model, const ModelConfig& config,
   } else {
     WriteLlavaProcessor(config, folder);
   }
+}
+
+void WriteChatTemplate(const ChatTemplate& chat, const std::string& folder) {
+  const JsonFolder files(folder);
+  // Transformers would read another template from these too, or before it.
+  files.Remove("chat_template.json");
+  if (files.Has("tokenizer_config.json")) {
+    Json json = files.Read("tokenizer_config.json");
+    if (json.erase("chat_template") > 0) files.Write("tokenizer_config.json", json);
+  }
+  files.WriteText(kTemplate, chat.Jinja());
+}
+
+bool HasWrittenChatTemplate(const std::string& folder) {
+  const FileText jinja = ReadRegularFile(folder + "/" + kTemplate, kLongestTemplate);
+  return jinja.problem.empty() && FormOfJinjaTemplate(jinja.text) != nullptr;
 }
 
 }  // namespace equipoise

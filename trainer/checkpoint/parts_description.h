@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "data/text/chat_template.h"
 #include "models/spec/model_config.h"
 #include "trainer/settings/run_config.h"
 
@@ -14,5 +15,12 @@ namespace equipoise {
 // written.
 void WritePartsDescription(const ModelSection& model, const ModelConfig& config,
                            const std::string& to);
+
+// Writes the chat template that a run trains with into the folder that describes its model, in
+// place of the one that is there. Throws RunError when a file cannot be written or removed.
+void WriteChatTemplate(const ChatTemplate& chat, const std::string& folder);
+
+// Whether the folder's chat template is one that WriteChatTemplate() has written.
+bool HasWrittenChatTemplate(const std::string& folder);
 
 }  // namespace equipoise

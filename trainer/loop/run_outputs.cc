@@ -115,6 +115,9 @@ void RunOutputs::WriteDescription(const TrainingPlan& planned) const {
   if (!config.model.llm.empty())
     WritePartsDescription(config.model, data_.model_config(), description);
   if (!config.data.tokenizer.empty()) CopyModelDescription(config.data.tokenizer, description);
+  // A language model's own template has no place for a picture; an earlier stage's is of its run.
+  if (!config.model.llm.empty() || HasWrittenChatTemplate(description))
+    WriteChatTemplate(data_.opened().chat_template, description);
   WriteFileDurably(description + "/config.json",
                    ToHuggingFace(data_.model_config()).dump(2) + "\n");
 }
