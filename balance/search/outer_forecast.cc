@@ -1,8 +1,10 @@
 #include "balance/search/outer_forecast.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "balance/costs/collective_time.h"
+#include "balance/costs/cost_model.h"
 #include "balance/costs/stage_costs.h"
 
 // Every rank sums its share of the weights with the ranks in its place on the other islands, all at
@@ -27,30 +29,37 @@ std::vector<double> Shares(const CostModel& costs, const Plan& plan) {
   return shares;
 }
 
-LinkModel LinkOfIslands(const Plan& plan, const Cluster& cluster, int islands) {
-  LinkModel link =
-      FitsNode(cluster, plan.num_ranks() * islands) ? cluster.intra_ring : cluster.inter;
-  if (cluster.island_bytes_per_s > 0) link.bytes_per_s = cluster.island_bytes_per_s;
-  return link;
-}
-
 }  // namespace
 
-OuterForecast ForecastOuterStep(const CostModel& costs, const Plan& plan, const Cluster& cluster,
-                                int islands, int64_t element_bytes) {
-  OuterForecast forecast;
-  forecast.between_nodes = !FitsNode(cluster, plan.num_ranks() * islands);
-  const LinkModel link = LinkOfIslands(plan, cluster, islands);
-  const double ring = 2.0 * (islands - 1) / islands;
+IslandsForecast ForecastIslands(const PlanRequest& request, const Plan& plan) {
+  IslandsForecast forecast{request.islands.count, request.islands.every};
+  if (forecast.every == 0) return forecast;
+  const Cluster& cluster = request.cluster;
+  const CostModel costs(request.model, cluster, request.CostOptions(plan), request.profile.get());
+  forecast.between_nodes = !FitsNode(cluster, plan.num_ranks() * forecast.count);
+  LinkModel link = forecast.between_nodes ? cluster.inter : cluster.intra_ring;
+  if (cluster.island_bytes_per_s > 0) link.bytes_per_s = cluster.island_bytes_per_s;
+  const double ring = 2.0 * (forecast.count - 1) / forecast.count;
   for (const double share : Shares(costs, plan)) {
-    const double bytes = static_cast<double>(element_bytes) * share;
-    double seconds = AllReduceSeconds(bytes, islands, link);
+    const double bytes = static_cast<double>(request.islands.element_bytes) * share;
+    double seconds = AllReduceSeconds(bytes, forecast.count, link);
     if (cluster.multiprocessors > 0)
       seconds += 3 * kWeightBytes * share / cluster.host.link_bytes_per_s;
-    forecast.seconds = std::max(forecast.seconds, seconds);
-    forecast.bytes += ring * bytes / plan.pipeline();
+    forecast.outer_s = std::max(forecast.outer_s, seconds);
+    forecast.outer_bytes += ring * bytes / plan.pipeline();
   }
   return forecast;
+}
+
+PlanForecast OfAllIslands(PlanForecast one, const IslandsForecast& islands) {
+  RankTraffic& traffic = one.traffic;
+  (islands.between_nodes ? traffic.between_nodes_bytes : traffic.within_node_bytes) +=
+      islands.outer_bytes_per_step();
+  const double step_s = one.step_s.p50;
+  const double rate = islands.count * step_s / (step_s + islands.outer_s_per_step());
+  one.tokens_per_s *= rate;
+  one.packs_per_s *= rate;
+  return one;
 }
 
 }  // namespace equipoise

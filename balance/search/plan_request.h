@@ -46,6 +46,14 @@ struct PlanPins {
   int context = 1;  // not searched here (trainer/planner/limit_search.h); `style` has it too
 };
 
+// Islands (DiLoCo) that each train by the plan of a request, side by side.
+struct IslandsRequest {
+  int count = 1;
+  int64_t every = 0;          // steps between outer steps; 0: there are none
+  int64_t element_bytes = 4;  // of what islands send
+};
+
+// Input of the search for a plan.
 // Input of the search for a plan.
 struct PlanRequest {
   ModelConfig model;
@@ -53,7 +61,8 @@ struct PlanRequest {
   int64_t element_bytes = 2;  // of weights and activations in the computation
   RunStyle style;             // as this program runs, whatever the plan
   Cluster cluster;
-  int ranks = 1;
+  int ranks = 1;  // of one island
+  IslandsRequest islands;
   Workload workload;
   std::shared_ptr<const Profile> profile;  // may be null
   PlanPins pins;

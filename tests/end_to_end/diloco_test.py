@@ -160,8 +160,10 @@ def over(results, folder, config):
     questions = f"[{{annotations: {folder}/train.jsonl, images: {folder}/images}}]"
     run, done = f"{folder}/long", f"{folder}/over"
     train(results, "a long round", config, 2, run, train__steps=40, **long)
-    train(results, "nothing left to do", config, 2, done, "--resume", at(run, 30), train__steps=30,
-          eval__answers=questions, **long)
+    log = train(results, "nothing left to do", config, 2, done, "--resume", at(run, 30),
+                train__steps=30, eval__answers=questions, **long)
+    results.check("that is said", "step 30 is within a round of train.diloco" in log and
+                  "that is of the weights with which it began" not in log)
     exported, asked = f"{folder}/begun", f"{folder}/asked.jsonl"
     tiny_case.program("export", at(run, 30), "--out", exported)
     tiny_case.program("generate", exported, "--jsonl", f"{folder}/train.jsonl", "--images",
@@ -246,6 +248,8 @@ def shown(results, folder, config, whole):
     dry = tiny_case.run(config, 2, "train", "--dry-run", **SETTINGS)
     results.check("the dry run prints the plan", dry.returncode == 0 and
                   "islands  2 of 1 rank" in dry.stdout, dry.stdout[:300] + dry.stderr[-300:])
+    results.check("islands of a machine send nothing between nodes",
+                  "each rank sends 0 GB between nodes" in dry.stdout, dry.stdout[:1200])
 
 
 def refusals(results, folder, config, whole):
@@ -263,6 +267,8 @@ def refusals(results, folder, config, whole):
     refused("a measure within a round", 2, "eval.every", "multiple of 4", eval__every=6)
     refused("answers within a round", 2, "eval.answer_every", "multiple of 4",
             eval__answer_every=2)
+    refused("a measure within a round of one island", 1, "eval.every", "multiple of 4",
+            train__diloco__islands=1, eval__every=6)
     refused("a mesh for one island", 4, "2 islands of 2 ranks", parallel__data=4)
     refused("a goal that chooses ranks", 2, "goal.max_gpus", goal__max_gpus=4)
     refused("other islands than the checkpoint's", 4, "train.diloco.islands was 2 and is 4",

@@ -325,6 +325,23 @@ TEST_CASE("waits for data that the trace has are not added again", "[doctor][cpu
   CHECK(later.table.step_s == Approx(1.3));
 }
 
+TEST_CASE("outer steps of islands are told apart from other pauses", "[doctor][cpu]") {
+  const ScratchFolder folder;
+  std::vector<StepMetrics> steps;
+  for (int64_t step = 1; step <= 8; ++step) {
+    steps.push_back(MetricsOf(step, 1, 0.2));
+    steps.back().pause_s = step % 4 == 1 && step > 1 ? 2.1 : 0.1;
+    if (step % 4 == 0) steps.back().outer_s = 2;
+  }
+  const Diagnosis run = DiagnosisOfRun(folder, OneLoaderLate(3), steps, {"train.diloco.every=4"});
+  CheckAddsUp(run.table);
+  CHECK(run.table.Total(IdleCause::kOuterStep) == Approx(0.5));
+  const Remedy* fewer = Find(run, "fewer outer steps");
+  REQUIRE(fewer != nullptr);
+  CHECK(fewer->setting == "train: {diloco: {every: 16}}");
+  CheckTaken(*ReadSubject(folder.path()).planned, *fewer);
+}
+
 TEST_CASE("more loader threads are more than ran", "[doctor][cpu]") {
   const ScratchFolder folder;
   const std::vector<StepMetrics> cpu = {MetricsOf(1, 1, 0.2), MetricsOf(2, 1, 0.2)};

@@ -88,19 +88,28 @@ double Mean(const std::vector<StepMetrics>& steps, std::optional<double> StepMet
   return count > 0 ? sum / count : 0;
 }
 
+// Of a step in the mean: few end a round.
+double OuterSecondsOf(const std::vector<StepMetrics>& steps) {
+  double sum = 0;
+  for (const StepMetrics& step : steps) sum += step.outer_s.value_or(0);
+  return sum / static_cast<double>(steps.size());
+}
+
 // Adds what a trace of the first steps cannot show: pauses between steps, and loaders that have
 // fallen behind later, by more than the `traced_s` of LoaderWaitSeconds().
 void AddWholeRun(const std::vector<StepMetrics>& steps, double traced_s, Diagnosis& diagnosis) {
   if (steps.size() < 2) return;
   IdleTable& table = diagnosis.table;
   const double saving_s = Mean(steps, &StepMetrics::checkpoint_s);
-  const double pause_s = std::max(saving_s, Mean(steps, &StepMetrics::pause_s));
+  const double outer_s = OuterSecondsOf(steps);
+  const double pause_s = std::max(saving_s + outer_s, Mean(steps, &StepMetrics::pause_s));
   const double wait_s = Mean(steps, &StepMetrics::data_wait_s);
   const double later_s = std::max(0.0, wait_s - traced_s);
   table.step_s += pause_s + later_s;
   for (RankIdle& rank : table.ranks) {
     rank[IdleCause::kCheckpoint] += saving_s;
-    rank[IdleCause::kHost] += pause_s - saving_s;
+    rank[IdleCause::kOuterStep] += outer_s;
+    rank[IdleCause::kHost] += pause_s - saving_s - outer_s;
     rank[IdleCause::kDataWait] += later_s;
   }
   diagnosis.basis +=
@@ -153,6 +162,8 @@ std::string Explain(IdleCause cause, const IdleTable& table) {
       return "tensor ranks sum inside of layers";
     case IdleCause::kContext:
       return "context ranks exchange the heads of attention inside of layers";
+    case IdleCause::kOuterStep:
+      return "islands sum what their weights have moved by (train.diloco)";
     case IdleCause::kCheckpoint:
       return "saving checkpoints";
     case IdleCause::kHost:

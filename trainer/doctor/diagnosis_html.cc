@@ -17,7 +17,7 @@ constexpr const char* kComputing = "#2563eb";
 constexpr const char* kUpdating = "#15803d";
 constexpr const char* kColours[] = {"#d9480f", "#f59e0b", "#eab308", "#a3a3a3", "#c026d3",
                                     "#e879f9", "#b91c1c", "#0d9488", "#14b8a6", "#60a5fa",
-                                    "#818cf8", "#7c2d12", "#cbd5e1"};
+                                    "#818cf8", "#4d7c0f", "#7c2d12", "#cbd5e1"};
 static_assert(std::size(kColours) == kIdleCauses);
 
 std::string Element(const std::string& tag, const std::string& text) {

@@ -25,6 +25,7 @@ enum class IdleCause : uint8_t {
   kAllGather,      // weights are gathered: updated ones, or for a pass (ZeRO 3)
   kTensor,         // sums over tensor ranks inside layers
   kContext,        // context ranks exchange attention's heads inside layers
+  kOuterStep,      // islands meet (train.diloco)
   kCheckpoint,     // saving
   kHost,           // everything else: agreement of the ranks, evaluation, logs, gaps between ops
 };
@@ -41,6 +42,7 @@ constexpr auto NamesOf(IdleCause) {
                                              {IdleCause::kAllGather, "DP all-gather"},
                                              {IdleCause::kTensor, "TP"},
                                              {IdleCause::kContext, "CP"},
+                                             {IdleCause::kOuterStep, "outer steps"},
                                              {IdleCause::kCheckpoint, "checkpoint"},
                                              {IdleCause::kHost, "host"}});
 }

@@ -78,6 +78,10 @@ void FreeSchedule(RunConfig& config) {
   config.parallel.chunks.reset();
 }
 
+PlanTarget TargetOf(const PlannedConfig& planned) {
+  return {.ranks = planned.plan.num_ranks(), .islands = planned.islands};
+}
+
 double SamplesPerSecond(const PlannedRun& run, double step_s) {
   return run.samples_per_pack * static_cast<double>(run.workload.global_batch()) / step_s;
 }
@@ -88,8 +92,8 @@ RemedySearch::RemedySearch(const PlannedConfig& planned)
     : planned_(planned),
       costs_(GatherSampleCosts(planned.config, planned.model)),
       workload_(PlanWorkload(costs_, planned.config, planned.model)),
-      request_(PlanRequestOf(planned.config, planned.model, workload_.workload,
-                             {planned.plan.num_ranks()})) {
+      request_(
+          PlanRequestOf(planned.config, planned.model, workload_.workload, TargetOf(planned))) {
   step_s_ = ScorePlan(request_, planned_.plan).step_s;
 }
 
@@ -146,7 +150,7 @@ Remedy RemedySearch::Try(const Choice& choice) const {
   RunConfig config = planned_.config;
   choice.free(config);
   const PlanRequest request =
-      PlanRequestOf(config, planned_.model, workload_.workload, {planned_.plan.num_ranks()});
+      PlanRequestOf(config, planned_.model, workload_.workload, TargetOf(planned_));
   const PlanSearchResult found = SearchPlans(request);
   if (found.plans.empty()) return {choice.name, 0, false, "", "", {}};
   const ScoredPlan& best = found.plans.front();
@@ -234,6 +238,12 @@ std::vector<Remedy> RemediesOfMeasured(const Subject& subject, const IdleTable& 
        fmt::format("checkpoint: {{every: {}}}", kMore * config.checkpoint.every),
        "",
        {IdleCause::kCheckpoint}});
+  add({"fewer outer steps",
+       share(IdleCause::kOuterStep) * (kMore - 1) / kMore,
+       false,
+       fmt::format("train: {{diloco: {{every: {}}}}}", kMore * config.train.diloco.every),
+       "islands drift apart for longer then",
+       {IdleCause::kOuterStep}});
   if (table.slowest >= 0) {
     add({fmt::format("as fast a machine for rank {}", table.slowest),
          share(IdleCause::kSlowRank),

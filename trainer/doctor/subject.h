@@ -19,6 +19,7 @@ struct PlannedConfig {
   RunConfig config;  // with the plan pinned: all of `parallel`, what is recomputed, limits of packs
   ModelConfig model;
   Plan plan;
+  int islands = 1;  // that each have this plan, and this configuration
 };
 
 // What `equipoise doctor` examines. One at least of `trace` and `planned` is there.

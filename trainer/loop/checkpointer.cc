@@ -23,6 +23,7 @@
 #include "trainer/device/compute_device.h"
 #include "trainer/loop/first_weights.h"
 #include "trainer/outputs/run_folder.h"
+#include "trainer/settings/diloco.h"
 #include "trainer/settings/lr_schedule.h"
 
 namespace equipoise {
@@ -42,11 +43,6 @@ TrainSection SavedSchedule(const Json& settings, TrainSection train) {
   take("warmup", train.warmup);
   train.schedule = saved.value("schedule", train.schedule);
   return train;
-}
-
-// Whether a step's end is not that of a round of train.diloco.
-bool WithinRound(const TrainSection& train, int64_t step) {
-  return train.diloco.on() && step % train.diloco.every != 0 && step != train.steps;
 }
 
 std::optional<IslandModel> IslandOf(Replica& replica, const Islands& islands,
@@ -163,10 +159,7 @@ TrainState Checkpointer::Load(Replica& replica) {
       });
     }
     if (!fault) {
-      // With no step to come the model is the one that `export` would take.
-      const bool over = index.state.step >= context_.config.train.steps;
-      if (OuterOptimizer* outer = replica.outer())
-        outer->SetModel(over ? outer->weights() : of_island);
+      if (replica.outer() != nullptr) GoOnWithin(index.state.step, of_island, *replica.outer());
       LogStart(index, replica.plan());
       return index.state;
     }
@@ -176,6 +169,20 @@ TrainState Checkpointer::Load(Replica& replica) {
     start_ = FindCheckpoint(context_.config.run.dir, context_.world(), passed_over);
     replica.Rebuild();  // masters may have been dropped already
   }
+}
+
+// In a round of train.diloco with what the model had in it; with no step to come, with the weights
+// that `export` takes.
+void Checkpointer::GoOnWithin(int64_t step, const at::Tensor& model, OuterOptimizer& outer) const {
+  const bool over = step >= context_.config.train.steps;
+  const bool within = !model.is_same(outer.weights());
+  outer.SetModel(over ? outer.weights() : model);
+  if (!over || !within) return;
+  spdlog::warn(
+      "step {} is within a round of train.diloco: what is measured and exported are the weights "
+      "that "
+      "the round began with; raise train.steps to end it",
+      step);
 }
 
 // Throws DataError where the state's position is not in its epoch.
@@ -275,7 +282,7 @@ void Checkpointer::Save(const TrainState& state, Replica& replica) {
   const auto begun = std::chrono::steady_clock::now();
   const RunConfig& config = context_.config;
   const std::optional<IslandModel> island =
-      IslandOf(replica, context_.islands, WithinRound(config.train, state.step));
+      IslandOf(replica, context_.islands, IsWithinRound(config.train, state.step));
   const CheckpointContent content{state, Environment(replica.plan()), Sections(), Settings(),
                                   TensorsToSave(replica.optimizer(), Pointer(island))};
   // While steps are skipped no older checkpoint is deleted: the run may have to go back to one.

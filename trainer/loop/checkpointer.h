@@ -40,6 +40,7 @@ class Checkpointer {
  private:
   void RestoreLimits();
   TrainState Load(Replica& replica);
+  void GoOnWithin(int64_t step, const at::Tensor& model, OuterOptimizer& outer) const;
   void RequirePosition(const TrainState& state, const Plan& plan) const;
   void LogStart(const CheckpointIndex& index, const Plan& plan) const;
   Json Environment(const Plan& plan) const;

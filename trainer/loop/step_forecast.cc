@@ -29,7 +29,9 @@ StepForecast::StepForecast(const RunConfig& config, const ModelConfig& model, co
                            const ProfileUse& here, GivenProfile given)
     : plan_(plan),
       warning_(std::move(given.warning)),
-      costs_(model, ClusterFor(config.cluster, plan.num_ranks()),
+      costs_(model,
+             ClusterFor(config.cluster, plan.num_ranks(),
+                        static_cast<int>(config.train.diloco.islands)),
              CostModel::OptionsOf(plan,
                                   {.element_bytes = ElementBytes(ParsePrecision(here.precision)),
                                    .frozen = config.model.freeze,

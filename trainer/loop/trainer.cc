@@ -15,6 +15,7 @@
 #include "trainer/loop/memory_probe.h"
 #include "trainer/loop/run_summary.h"
 #include "trainer/outputs/progress.h"
+#include "trainer/settings/diloco.h"
 
 namespace equipoise {
 namespace {
@@ -150,6 +151,8 @@ void Trainer::Finish(const std::vector<AnsweredSource>& answers) {
     spdlog::info(
         "last checkpoint: {}; `equipoise export {} --out FOLDER` makes a Hugging Face folder of it",
         inputs_.checkpoints.newest(), folder_->dir());
+    if (IsWithinRound(context_.config.train, state_.step))
+      spdlog::info("within a round of train.diloco that is of the weights with which it began");
   }
   context_.stop.RemoveFile();
 }

@@ -29,7 +29,7 @@ std::string CountText(double count) {
 }
 
 void Progress::Smooth(const StepMetrics& metrics) {
-  const double step_s = std::max(metrics.step_s.value_or(0), 1e-9);
+  const double step_s = std::max(metrics.step_s.value_or(0) + metrics.outer_s.value_or(0), 1e-9);
   const double decay = std::exp(-step_s / kDecayS);
   const auto add = [decay](double& sum, double value) { sum = sum * decay + value; };
   add(seconds_, step_s);

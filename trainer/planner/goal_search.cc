@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "balance/costs/collective_time.h"
+#include "balance/search/outer_forecast.h"
 #include "balance/search/plan_forecast.h"
 #include "balance/search/plan_search.h"
 #include "configs/base/error.h"
@@ -116,10 +117,12 @@ class GoalSearch {
   };
 
   RunFigures FiguresOf(const FittedRun& run, const Plan& plan) const {
-    const PlanForecast forecast = ForecastPlan(run.request, plan);
+    const IslandsForecast islands = ForecastIslands(run.request, plan);
+    const PlanForecast forecast = OfAllIslands(ForecastPlan(run.request, plan), islands);
     RunFigures figures;
-    figures.gpus = plan.num_ranks();
-    figures.hours = static_cast<double>(config_.train.steps) * forecast.step_s.p50 / 3600;
+    figures.gpus = islands.count * plan.num_ranks();
+    const double step_s = forecast.step_s.p50 + islands.outer_s_per_step();
+    figures.hours = static_cast<double>(config_.train.steps) * step_s / 3600;
     figures.cost = figures.gpu_hours() * run.request.cluster.price_per_device_hour;
     figures.samples_per_s = forecast.packs_per_s * run.planned.samples_per_pack;
     figures.traffic = forecast.traffic;
@@ -203,7 +206,7 @@ class GoalSearch {
   PlanRequest Resized(int gpus) const {
     PlanRequest request = request_;
     request.ranks = gpus;
-    request.cluster = ClusterFor(config_.cluster, gpus);
+    request.cluster = ClusterFor(config_.cluster, gpus, target_.islands);
     if (request.profile) request.cluster = WithMeasuredLinks(request.cluster, *request.profile);
     return request;
   }
@@ -273,7 +276,7 @@ class GoalSearch {
     if (goal.max_gpus > 0 && most > goal.max_gpus) return "";
     goal.max_gpus = 0;
     for (int growth = 2; growth <= kMostGrowth; growth *= 2) {
-      PlanRequest request = Resized(most * growth);
+      PlanRequest request = Resized(most / target_.islands * growth);
       request.keep = 1;
       request.pins.data.reset();
       request.within_s = goal.deadline_h * 3600 / static_cast<double>(config_.train.steps);

@@ -154,7 +154,7 @@ Json LimitsJson(const PlanReport& report) {
     limits["lowered_from"] = from;
   } else {
     limits["searched_from"] = from;
-    limits["searched_from"]["global_batch"] = own.global_batch;
+    limits["searched_from"]["global_batch"] = report.islands.count * own.global_batch;
     limits["gain"] = own.gain;
   }
   return limits;
@@ -184,12 +184,12 @@ Json PlanToJson(const PlanReport& report) {
                      {"uneven_micro_batches", bubbles.uneven_micro_batches},
                      {"communication", bubbles.communication},
                      {"uneven_data_ranks", bubbles.uneven_data_ranks}};
-  const PlannedIslands& islands = report.islands;
+  const IslandsForecast& islands = report.islands;
   if (islands.every > 0) {
     json["islands"] = {{"count", islands.count},
                        {"every", islands.every},
-                       {"outer_s", islands.outer.seconds},
-                       {"outer_bytes", islands.outer.bytes}};
+                       {"outer_s", islands.outer_s},
+                       {"outer_bytes", islands.outer_bytes}};
   }
   json["communication_share"] = forecast.communication_share;
   json["tokens_per_s"] = forecast.tokens_per_s;

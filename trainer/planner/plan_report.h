@@ -71,16 +71,6 @@ struct GoalReport {
   std::string miss;   // what limit the plan misses; empty: none
 };
 
-// Islands (train.diloco) that each train by the plan of a report.
-struct PlannedIslands {
-  int count = 1;
-  int64_t every = 0;    // steps; 0: no outer steps
-  OuterForecast outer;  // each
-
-  // Of a step, in the mean.
-  double outer_s() const { return every > 0 ? outer.seconds / static_cast<double>(every) : 0; }
-};
-
 // The content of `equipoise plan` for a search that found a plan. Figures are those of all islands,
 // but plan, memory, search and request are those of one.
 struct PlanReport {
@@ -101,12 +91,12 @@ struct PlanReport {
   std::vector<PlanTrial> trials;  // by measured median, failed ones last; empty without --trial
   PlanForecast forecast;          // forecast of the best plan
   GoalReport goal;                // without sizes where the section `goal` is empty
-  PlannedIslands islands;
+  IslandsForecast islands;
 
   int ranks() const { return islands.count * best().plan.num_ranks(); }
   int64_t global_batch() const { return islands.count * request.workload.global_batch(); }
   // Seconds of a step in the mean, of which an outer step is a part.
-  double mean_step_s() const { return forecast.step_s.p50 + islands.outer_s(); }
+  double mean_step_s() const { return forecast.step_s.p50 + islands.outer_s_per_step(); }
   const ScoredPlan& best() const { return search.plans.front(); }
   double gpu_days() const { return GpuDays(static_cast<double>(steps)); }
   double epoch_gpu_days() const { return GpuDays(epoch_steps); }

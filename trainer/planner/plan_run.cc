@@ -118,7 +118,10 @@ PlanRequest PlanRequestOf(const RunConfig& config, const ModelConfig& model,
   const int devices = MakeCluster(config.cluster).num_devices();
   PlanRequest request;
   request.ranks = target.ranks > 0 ? target.ranks : devices;
-  request.cluster = ClusterFor(config.cluster, request.ranks);
+  const DilocoSection& diloco = config.train.diloco;
+  request.islands = {target.islands, diloco.every,
+                     ElementBytes(ParsePrecision(diloco.reduce_dtype))};
+  request.cluster = ClusterFor(config.cluster, request.ranks, target.islands);
   request.model = model;
   request.frozen = config.model.freeze;
   const Precision precision =
@@ -148,12 +151,12 @@ PlanReport PlanIsland(const RunConfig& config, const PlanTarget& target, const O
   const ModelConfig model = ModelConfigOf(config);
   const SampleCosts costs = GatherSampleCosts(config, model);
   PlannedRun planned = PlanWorkload(costs, config, model);
-  if (planned.epoch_packs < config.train.global_batch) {
+  const int64_t global_batch = target.islands * config.train.global_batch;
+  if (planned.epoch_packs < global_batch) {
     throw DataError(fmt::format(
         "{}: {} samples make {} micro-batches, fewer than the {} of a step ({} samples are above "
         "the limits); lower train.global_batch, or raise balance.tiles and balance.tokens",
-        costs.source, costs.epoch_samples(), planned.epoch_packs, config.train.global_batch,
-        planned.oversize));
+        costs.source, costs.epoch_samples(), planned.epoch_packs, global_batch, planned.oversize));
   }
   const auto given = [&] {
     return GivenRun(config, planned, PlanRequestOf(config, model, planned.workload, target));
@@ -170,11 +173,13 @@ PlanReport PlanIsland(const RunConfig& config, const PlanTarget& target, const O
   report.tiles = planned.images.TilesOf(planned.limits.patches);
   report.tokens = planned.limits.tokens;
   report.requested = planned.requested;
-  report.packing_change = DescribeChange(planned, report.request.cluster.memory_bytes);
+  report.packing_change = DescribeChange(planned, report.request);
   BestPlan(report.request, report.search);  // throws when none fits
+  report.islands.count = target.islands;
   if (order) order(report);
   const Plan plan = report.best().plan;
-  report.forecast = ForecastPlan(report.request, plan);
+  report.islands = ForecastIslands(report.request, plan);
+  report.forecast = OfAllIslands(ForecastPlan(report.request, plan), report.islands);
   report.sample_source = fmt::format("{}{}{} samples", costs.source,
                                      costs.weight == 1 ? ", " : ", which stand for about ",
                                      ReadableNumber(static_cast<double>(costs.epoch_samples())));
@@ -182,8 +187,8 @@ PlanReport PlanIsland(const RunConfig& config, const PlanTarget& target, const O
   report.histograms = Histograms(costs.list, planned.images);
   report.samples_per_pack = planned.samples_per_pack;
   report.steps = config.train.steps;
-  report.epoch_steps = static_cast<double>(planned.epoch_packs) /
-                       static_cast<double>(report.request.workload.global_batch());
+  report.epoch_steps =
+      static_cast<double>(planned.epoch_packs) / static_cast<double>(report.global_batch());
   const BalanceBeforeAfter balance = planned.balance(plan.data());
   report.before = balance.before;
   report.after = balance.after;
@@ -206,7 +211,7 @@ TrainingPlan TrainingPlanOfIsland(const RunConfig& config, const ModelConfig& mo
   if (planned.requested) {
     const bool faster = planned.requested->gain > 0;
     spdlog::log(faster ? spdlog::level::info : spdlog::level::warn, "{}",
-                DescribeChange(planned, fitted.request.cluster.memory_bytes));
+                DescribeChange(planned, fitted.request));
   }
   std::vector<int64_t> memory;
   memory.reserve(best.memory.size());
@@ -221,54 +226,26 @@ TrainingPlan TrainingPlanOfIsland(const RunConfig& config, const ModelConfig& mo
 // that they are of one.
 template <class Plan>
 auto OfEachIsland(const RunConfig& config, PlanTarget target, const Plan& plan) {
-  if (config.train.diloco.islands == 1) return plan(config, target);
+  const DilocoSection& diloco = config.train.diloco;
   const int all = target.ranks > 0 ? target.ranks : MakeCluster(config.cluster).num_devices();
-  target.ranks = RanksOfIsland(config, all);
-  RunConfig island = OfIsland(config);
-  ShareMachine(all, island.cluster);
+  const int ranks = RanksOfIsland(config, diloco.islands == 1 ? 1 : all);
+  if (diloco.islands == 1) return plan(config, target);
+  target.ranks = ranks;
+  target.islands = static_cast<int>(diloco.islands);
   try {
-    return plan(island, target);
+    return plan(OfIsland(config), target);
   } catch (const UserError& error) {
     throw UserError(error.code(),
                     fmt::format("{} (for each of {})", error.what(), DescribeIslands(config, all)));
   }
 }
 
-// The figures of all islands, of those of one.
-void AddIslands(const DilocoSection& diloco, PlanReport& report) {
-  const PlanRequest& request = report.request;
-  const Plan& plan = report.best().plan;
-  PlannedIslands& islands = report.islands;
-  islands.count = static_cast<int>(diloco.islands);
-  islands.every = diloco.every;
-  const CostModel costs(request.model, request.cluster, request.CostOptions(plan),
-                        request.profile.get());
-  islands.outer = ForecastOuterStep(costs, plan, request.cluster, islands.count,
-                                    ElementBytes(ParsePrecision(diloco.reduce_dtype)));
-  RankTraffic& traffic = report.forecast.traffic;
-  (islands.outer.between_nodes ? traffic.between_nodes_bytes : traffic.within_node_bytes) +=
-      islands.outer.bytes / static_cast<double>(islands.every);
-  // Of the time between outer steps.
-  const double rate = islands.count * report.forecast.step_s.p50 / report.mean_step_s();
-  report.forecast.tokens_per_s *= rate;
-  report.forecast.packs_per_s *= rate;
-  report.epoch_steps /= islands.count;
-}
-
 }  // namespace
 
 PlanReport PlanRun(const RunConfig& config, const PlanTarget& target, const OrderPlans& order) {
-  const DilocoSection& diloco = config.train.diloco;
-  PlanReport report =
-      OfEachIsland(config, target, [&](const RunConfig& island, const PlanTarget& ranks) {
-        const OrderPlans of_all = [&](PlanReport& found) {
-          found.islands.count = static_cast<int>(diloco.islands);
-          if (order) order(found);
-        };
-        return PlanIsland(island, ranks, of_all);
-      });
-  if (diloco.on()) AddIslands(diloco, report);
-  return report;
+  return OfEachIsland(config, target, [&](const RunConfig& island, const PlanTarget& ranks) {
+    return PlanIsland(island, ranks, order);
+  });
 }
 
 TrainingPlan PlanTraining(const RunConfig& config, const ModelConfig& model,

@@ -22,6 +22,7 @@ struct PlanTarget {
   // Whether the ranks are there already: a goal that they miss is a warning then.
   bool started = false;
   int threads = 1;  // of the search
+  int islands = 1;  // that each have so many ranks, of a configuration that is OfIsland()
 };
 
 // The request of the search for a configuration: model, cluster, workload, and the choices that

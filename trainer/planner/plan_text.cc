@@ -138,15 +138,15 @@ void PrintSizes(const GoalReport& report, std::ostream& out) {
 
 // The line about islands, if there are any.
 std::string DescribeIslands(const PlanReport& report) {
-  const PlannedIslands& islands = report.islands;
+  const IslandsForecast& islands = report.islands;
   if (islands.every == 0) return "";
   const int ranks = report.best().plan.num_ranks();
   return fmt::format(
       "islands  {} of {} rank{}, each by the plan below; an outer step every {} steps takes {:.3g} "
       "s "
       "({:.2g} % of the time) and sends {} GB a rank\n",
-      islands.count, ranks, ranks == 1 ? "" : "s", islands.every, islands.outer.seconds,
-      100 * islands.outer_s() / report.mean_step_s(), Number(1e-9 * islands.outer.bytes));
+      islands.count, ranks, ranks == 1 ? "" : "s", islands.every, islands.outer_s,
+      100 * islands.outer_s_per_step() / report.mean_step_s(), Number(1e-9 * islands.outer_bytes));
 }
 
 void PrintHead(const PlanReport& report, std::ostream& out) {

@@ -164,7 +164,7 @@ std::optional<GroupLimits> ScaledLimits(const SampleCosts& costs, const RunConfi
                       std::llround(size * static_cast<double>(planned.limits.tokens)));
 }
 
-std::string DescribeChange(const PlannedRun& planned, int64_t memory_bytes) {
+std::string DescribeChange(const PlannedRun& planned, const PlanRequest& request) {
   if (!planned.requested) return "";
   const RequestedPacking& own = *planned.requested;
   const auto text = [&planned](const GroupLimits& limits) {
@@ -177,14 +177,16 @@ std::string DescribeChange(const PlannedRun& planned, int64_t memory_bytes) {
     return fmt::format(
         "{}, in place of {}: {:.1f} % more tokens/s; {} packs a step in place of {}, which hold as "
         "many samples",
-        limits, text(own.limits), 100 * own.gain, planned.workload.global_batch(),
-        own.global_batch);
+        limits, text(own.limits), 100 * own.gain,
+        request.islands.count * planned.workload.global_batch(),
+        request.islands.count * own.global_batch);
   }
   return fmt::format(
       "{}, lowered from {} to fit {:.1f} GiB: {:.1f} samples a pack instead of {:.1f}, so a step "
       "of "
       "train.global_batch packs has fewer",
-      limits, text(own.limits), static_cast<double>(memory_bytes) / (int64_t{1} << 30),
+      limits, text(own.limits),
+      static_cast<double>(request.cluster.memory_bytes) / (int64_t{1} << 30),
       planned.samples_per_pack, own.samples_per_pack);
 }
 

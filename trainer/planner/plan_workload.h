@@ -52,6 +52,6 @@ std::optional<GroupLimits> ScaledLimits(const SampleCosts& costs, const RunConfi
 // Describes limits that the planner changed: "limits 3 tiles and 2,048 tokens, lowered from 9 tiles
 // and 4,096 tokens to fit 79.1 GiB: ...", or "... in place of ...: 7 % more tokens/s, ..."; "" when
 // they are the configuration's.
-std::string DescribeChange(const PlannedRun& planned, int64_t memory_bytes);
+std::string DescribeChange(const PlannedRun& planned, const PlanRequest& request);
 
 }  // namespace equipoise

@@ -10,12 +10,13 @@
 namespace equipoise {
 namespace {
 
-// Islands have models of their own within a round, which no measure is of.
+// Within a round a model has weights that are no outer ones: those of a checkpoint, and of an
+// export, are the outer ones.
 void RequireBetweenRounds(const char* key, int64_t steps, int64_t every) {
   if (steps % every == 0) return;
   throw ConfigError(
-      fmt::format("{}: {} steps end within a round of train.diloco.every {}, where each island has "
-                  "a model of its own; use a multiple of {}",
+      fmt::format("{}: {} steps end within a round of train.diloco.every {}, whose weights no "
+                  "export has; use a multiple of {}",
                   key, steps, every, every));
 }
 
@@ -23,6 +24,10 @@ void RequireBetweenRounds(const char* key, int64_t steps, int64_t every) {
 
 int RanksOfIsland(const RunConfig& config, int ranks) {
   const DilocoSection& diloco = config.train.diloco;
+  if (diloco.on()) {
+    RequireBetweenRounds("eval.every", config.eval.every, diloco.every);
+    RequireBetweenRounds("eval.answer_every", config.eval.answer_every, diloco.every);
+  }
   if (diloco.islands == 1) return ranks;
   if (!diloco.on()) {
     throw ConfigError(
@@ -31,10 +36,11 @@ int RanksOfIsland(const RunConfig& config, int ranks) {
                     diloco.islands));
   }
   if (ranks % diloco.islands != 0) {
-    throw ConfigError(fmt::format(
-        "train.diloco.islands: {} ranks cannot be shared out to {} islands of as many each; start "
-        "a multiple of {}",
-        ranks, diloco.islands, diloco.islands));
+    throw ConfigError(
+        fmt::format("train.diloco.islands: {} rank{} cannot be shared out to {} islands of as many "
+                    "each; start, "
+                    "or plan with --ranks, a multiple of {}",
+                    ranks, ranks == 1 ? "" : "s", diloco.islands, diloco.islands));
   }
   if (config.train.global_batch % diloco.islands != 0) {
     throw ConfigError(
@@ -42,8 +48,6 @@ int RanksOfIsland(const RunConfig& config, int ranks) {
                     "of {}",
                     config.train.global_batch, diloco.islands, diloco.islands));
   }
-  RequireBetweenRounds("eval.every", config.eval.every, diloco.every);
-  RequireBetweenRounds("eval.answer_every", config.eval.answer_every, diloco.every);
   const GoalSection& goal = config.goal;
   if (goal.max_gpus || goal.budget.value_or(0) > 0) {
     throw ConfigError(fmt::format(
@@ -58,6 +62,10 @@ RunConfig OfIsland(RunConfig config) {
   config.train.global_batch /= config.train.diloco.islands;
   config.train.diloco.islands = 1;
   return config;
+}
+
+bool IsWithinRound(const TrainSection& train, int64_t step) {
+  return train.diloco.on() && step % train.diloco.every != 0 && step != train.steps;
 }
 
 std::string DescribeIslands(const RunConfig& config, int ranks) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "trainer/settings/run_config.h"
@@ -13,6 +14,9 @@ int RanksOfIsland(const RunConfig& config, int ranks);
 // The configuration of a run of one island alone, with its share of each step's packs.
 // REQUIRES: RanksOfIsland() was called.
 RunConfig OfIsland(RunConfig config);
+
+// Whether the end of a step is not that of a round.
+bool IsWithinRound(const TrainSection& train, int64_t step);
 
 // "2 islands of 4 ranks"; empty for one island.
 std::string DescribeIslands(const RunConfig& config, int ranks);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 
@@ -29,9 +30,10 @@ double HostGib() {
 
 }  // namespace
 
-Cluster ClusterFor(const ClusterConfig& config, int ranks) {
+Cluster ClusterFor(const ClusterConfig& config, int ranks, int islands) {
   Cluster cluster = MakeCluster(config);
-  if (config.preset == kLocalPreset && !config.gpus_per_node) cluster.devices_per_node = ranks;
+  if (config.preset == kLocalPreset && !config.gpus_per_node)
+    cluster.devices_per_node = ranks * islands;
   cluster.nodes = (ranks + cluster.devices_per_node - 1) / cluster.devices_per_node;
   if (config.preset == kLocalPreset && !config.memory_gb) {
     cluster.memory_bytes = LocalMemoryBytes(cluster.devices_per_node);
@@ -39,16 +41,12 @@ Cluster ClusterFor(const ClusterConfig& config, int ranks) {
   if (config.preset == kLocalPreset && !config.host_gb) {
     cluster.host.bytes = static_cast<int64_t>(HostGib() * kGiB);
   }
+  cluster.host.bytes /= std::clamp(cluster.devices_per_node / ranks, 1, islands);
   return cluster;
 }
 
 int64_t LocalMemoryBytes(int ranks) {
   return static_cast<int64_t>(kShareOfMachine * static_cast<double>(MachineMemoryBytes())) / ranks;
-}
-
-void ShareMachine(int all_ranks, ClusterConfig& config) {
-  if (config.preset != kLocalPreset || config.gpus_per_node || config.memory_gb) return;
-  config.memory_gb = static_cast<double>(LocalMemoryBytes(all_ranks)) / kGiB;
 }
 
 std::string UseGpu(const GpuFacts& gpu, ClusterConfig& config) {

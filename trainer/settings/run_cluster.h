@@ -9,15 +9,13 @@
 namespace equipoise {
 
 // The cluster with as many nodes as `ranks` ranks need. Preset `local` is this machine: all ranks
-// are on one node and share its memory. Throws ConfigError for an unknown preset.
-Cluster ClusterFor(const ClusterConfig& config, int ranks);
+// are on one node and share its memory. Of several `islands` of so many ranks each, side by side,
+// it is that of one: a node's host memory is shared by those on it. Throws ConfigError for an
+// unknown preset.
+Cluster ClusterFor(const ClusterConfig& config, int ranks, int islands = 1);
 
 // What each of so many ranks on this machine may use of its memory.
 int64_t LocalMemoryBytes(int ranks);
-
-// Sets what each rank of a part of a run may use of this machine's memory, with preset `local`,
-// where all ranks of the run share it.
-void ShareMachine(int all_ranks, ClusterConfig& config);
 
 // Sets cluster.gpus_per_node to the ranks of a machine when preset `local`, which otherwise means a
 // single node, is used on several machines, so that tensor-parallel groups stay within a machine.
