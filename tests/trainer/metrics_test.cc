@@ -34,11 +34,11 @@ TEST_CASE("the keys are those of the contract, in its order", "[metrics][cpu]") 
   });
   CHECK(keys ==
         "epoch loss grad_norm lr loss_scale tokens samples images step_s tokens_per_s mfu "
-        "mem_peak_bytes mem_reserved_bytes rss_peak_bytes data_wait_s pause_s checkpoint_s "
+        "mem_peak_bytes mem_reserved_bytes rss_peak_bytes data_wait_s pause_s checkpoint_s outer_s "
         "bubble_share "
         "predicted_step_s pad_ratio fill_share "
         "dist_ratio_vision dist_ratio_text skipped_samples eval_loss ");
-  CHECK(Json::parse(MetricsLine(metrics)).size() == 26);
+  CHECK(Json::parse(MetricsLine(metrics)).size() == 27);
 }
 
 TEST_CASE("scores of answers are an object a set", "[metrics][cpu]") {
