@@ -80,6 +80,10 @@ LinkModel ShardLink(const Cluster& cluster, const Plan& plan, int shards) {
   return GroupLink(cluster, shards, WeightsStride(plan));
 }
 
+int IslandsOfNode(const Cluster& cluster, int ranks, int islands) {
+  return std::clamp(cluster.devices_per_node / ranks, 1, islands);
+}
+
 LinkModel CopyLink(const Cluster& cluster, const Plan& plan, int shards) {
   return GroupLink(cluster, plan.same_weights() / shards, WeightsStride(plan) * shards);
 }

@@ -29,6 +29,10 @@ double StragglerFactor(const Cluster& cluster, int ranks);
 // Whether every group of `tensor` consecutive ranks lies in one node.
 bool FitsNode(const Cluster& cluster, int tensor);
 
+// How many of several islands (DiLoCo) of so many ranks each, side by side, one node holds at least
+// a part of.
+int IslandsOfNode(const Cluster& cluster, int ranks, int islands);
+
 // The links of a plan's groups, with its ranks placed on the nodes in order (parallel/mesh.h). The
 // link inside a node where the whole group is in one, else that between nodes; rings use the
 // adapters of all of a group's ranks in a node.

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "balance/costs/collective_time.h"
 #include "balance/search/plan_fit.h"
 #include "balance/search/plan_rejection.h"
 #include "balance/search/plan_search.h"
@@ -109,13 +110,16 @@ void RefuseForHost(const PlanRequest& request, const std::vector<RejectedPlan>& 
   }
   if (least == 0) return;
   const int ranks = RanksThatFit(request);
-  throw UserError(ExitCode::kNoPlan,
-                  fmt::format("cluster: no plan fits {}{}: what train.offload keeps in "
-                              "host memory needs {} of the {} of a node; what would make it fit: "
-                              "cluster.host_gb of {}{}, train.moments: bf16, or model.freeze",
-                              request.ranks, request.ranks == 1 ? " rank" : " ranks", GiB(least),
-                              GiB(request.cluster.host.bytes), GiBThatHold(least),
-                              ranks > 0 ? fmt::format(", {} ranks", ranks) : ""));
+  // A node has what all islands on it need.
+  const int64_t islands = IslandsOfNode(request.cluster, request.ranks, request.islands.count);
+  throw UserError(
+      ExitCode::kNoPlan,
+      fmt::format("cluster: no plan fits {}{}: what train.offload keeps in "
+                  "host memory needs {} of the {} of a node; what would make it fit: "
+                  "cluster.host_gb of {}{}, train.moments: bf16, or model.freeze",
+                  request.ranks, request.ranks == 1 ? " rank" : " ranks", GiB(islands * least),
+                  GiB(islands * request.cluster.host.bytes), GiBThatHold(islands * least),
+                  ranks > 0 ? fmt::format(", {} ranks", ranks) : ""));
 }
 
 }  // namespace

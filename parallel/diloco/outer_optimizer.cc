@@ -3,16 +3,9 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
-#include <algorithm>
-
 #include "configs/base/error.h"
 
 namespace equipoise {
-namespace {
-
-constexpr int64_t kTakenAtOnce = 1 << 22;  // elements
-
-}  // namespace
 
 OuterOptimizer::OuterOptimizer(ZeroOptimizer& inner, Communicator* islands,
                                const OuterOptions& options)
@@ -21,10 +14,8 @@ OuterOptimizer::OuterOptimizer(ZeroOptimizer& inner, Communicator* islands,
 void OuterOptimizer::Begin() {
   const int64_t numel = inner_.share_numel();
   weights_ = at::empty({numel}, at::kFloat);
-  for (int64_t begin = 0; begin < numel; begin += kTakenAtOnce) {
-    const Range share{begin, std::min(begin + kTakenAtOnce, numel)};
-    weights_.narrow(0, share.begin, share.size()).copy_(inner_.Masters(share));
-  }
+  for (const Range& piece : inner_.PiecesOfShare())
+    weights_.narrow(0, piece.begin, piece.size()).copy_(inner_.Masters(piece));
   if (options_.momentum != 0) momentum_ = at::zeros({numel}, at::kFloat);
 }
 

@@ -25,7 +25,7 @@ namespace {
 
 constexpr double kStepOfBf16 = 1.0 / 128;  // between neighbours, of the smaller, at most
 constexpr int64_t kReadAtOnce = 1 << 24;   // fp32 moments in memory before they become codes
-constexpr int64_t kSetAtOnce = 1 << 22;    // masters
+constexpr int64_t kPieceOfShare = 1 << 22;
 
 }  // namespace
 
@@ -128,6 +128,13 @@ bool ZeroOptimizer::Step(double lr, double clip) {
   return true;
 }
 
+std::vector<Range> ZeroOptimizer::PiecesOfShare() const {
+  std::vector<Range> pieces;
+  for (int64_t begin = 0; begin < share_numel(); begin += kPieceOfShare)
+    pieces.push_back({begin, std::min(begin + kPieceOfShare, share_numel())});
+  return pieces;
+}
+
 at::Tensor ZeroOptimizer::Masters(Range share) const {
   parameters_.AwaitValues();
   return adamw_.Masters(share);
@@ -135,10 +142,7 @@ at::Tensor ZeroOptimizer::Masters(Range share) const {
 
 void ZeroOptimizer::SetMasters(const std::function<at::Tensor(Range share)>& masters) {
   parameters_.AwaitValues();
-  for (int64_t begin = 0; begin < share_numel(); begin += kSetAtOnce) {
-    const Range range{begin, std::min(begin + kSetAtOnce, share_numel())};
-    adamw_.SetMasters(range, masters(range));
-  }
+  for (const Range& piece : PiecesOfShare()) adamw_.SetMasters(piece, masters(piece));
   bound_.reset();
   SendValues();
 }

@@ -73,10 +73,12 @@ class ZeroOptimizer {
   bool Step(double lr, double clip = 1);
 
   // The fp32 masters of the trained weights that this rank updates, its share, in an order of its
-  // own. REQUIRES: TakeMasters() was called, as for the next two.
+  // own. REQUIRES: TakeMasters() was called, as for those of it below.
   int64_t share_numel() const { return adamw_.numel(); }
+  // The share in ranges of which a few copies are little beside it.
+  std::vector<Range> PiecesOfShare() const;
   at::Tensor Masters(Range share) const;
-  // Replaces them all, piece by piece: by what `masters` returns for a range of the share. The
+  // Replaces them all: by what `masters` returns for each of PiecesOfShare(). The
   // values follow, as after Step(). Collective.
   void SetMasters(const std::function<at::Tensor(Range share)>& masters);
 

@@ -85,7 +85,19 @@ TEST_CASE("what islands share is counted once for all of them", "[plan_run][cpu]
   const Cluster own = plan(two, 8).request.cluster;
   CHECK(own.host.bytes == plan({"train.global_batch=32"}, 4).request.cluster.host.bytes / 2);
   CHECK(plan(two, 32).request.cluster.host.bytes / 2 == own.host.bytes);  // of 16, two nodes
-  CHECK_THROWS_AS(plan(with({"cluster.host_gb=60"}), 8), UserError);
+  std::string missed_host;
+  try {
+    plan(with({"cluster.host_gb=60"}), 8);
+  } catch (const UserError& error) {
+    missed_host = error.what();
+  }
+  INFO(missed_host);
+  CHECK(missed_host.find("of the 60.0 GiB of a node") != std::string::npos);
+  const std::string advice = "cluster.host_gb of ";
+  const size_t at = missed_host.find(advice);
+  REQUIRE(at != std::string::npos);
+  const std::string enough = missed_host.substr(at + advice.size(), 4);
+  CHECK_NOTHROW(plan(with({"cluster.host_gb=" + enough}), 8));
   CHECK_NOTHROW(plan({"train.global_batch=32", "train.diloco.every=10", "cluster.host_gb=60"}, 4));
   // All of them are on this machine.
   const PlanReport local =

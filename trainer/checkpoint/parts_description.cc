@@ -34,9 +34,9 @@ Json TokenEntry(const std::string& content) {
 }
 
 // A folder's small files, read and written whole.
-class JsonFolder {
+class SmallFiles {
  public:
-  explicit JsonFolder(std::string folder) : folder_(std::move(folder)) {}
+  explicit SmallFiles(std::string folder) : folder_(std::move(folder)) {}
 
   bool Has(const char* name) const { return std::filesystem::exists(Path(name)); }
   Json Read(const char* name) const {
@@ -61,7 +61,7 @@ class JsonFolder {
   std::string folder_;
 };
 
-void AddToTokenizerJson(const TokenIds& tokens, const JsonFolder& folder) {
+void AddToTokenizerJson(const TokenIds& tokens, const SmallFiles& folder) {
   Json json = folder.Read("tokenizer.json");
   Json& list = json["added_tokens"];
   if (!list.is_array()) list = Json::array();
@@ -77,7 +77,7 @@ void AddToTokenizerJson(const TokenIds& tokens, const JsonFolder& folder) {
 }
 
 // added_tokens_decoder: {"151646": {"content": ...}}
-void AddToTokenizerConfig(const TokenIds& tokens, const JsonFolder& folder) {
+void AddToTokenizerConfig(const TokenIds& tokens, const SmallFiles& folder) {
   Json json =
       folder.Has("tokenizer_config.json") ? folder.Read("tokenizer_config.json") : Json::object();
   Json& decoder = json["added_tokens_decoder"];
@@ -89,13 +89,13 @@ void AddToTokenizerConfig(const TokenIds& tokens, const JsonFolder& folder) {
 }
 
 // {"<image>": 32000}
-void AddToTokenList(const TokenIds& tokens, const JsonFolder& folder) {
+void AddToTokenList(const TokenIds& tokens, const SmallFiles& folder) {
   Json json = folder.Read("added_tokens.json");
   for (const auto& [content, id] : tokens) json[content] = id;
   folder.Write("added_tokens.json", json);
 }
 
-void AddTokens(const TokenIds& tokens, const JsonFolder& folder) {
+void AddTokens(const TokenIds& tokens, const SmallFiles& folder) {
   const bool whole = folder.Has("tokenizer.json"), list = folder.Has("added_tokens.json");
   if (whole) AddToTokenizerJson(tokens, folder);
   if (list) AddToTokenList(tokens, folder);
@@ -104,7 +104,7 @@ void AddTokens(const TokenIds& tokens, const JsonFolder& folder) {
   if (decoder || (!whole && !list)) AddToTokenizerConfig(tokens, folder);
 }
 
-void WriteLlavaProcessor(const ModelConfig& config, const JsonFolder& folder) {
+void WriteLlavaProcessor(const ModelConfig& config, const SmallFiles& folder) {
   const bool clip = config.vision.class_token;
   if (config.preprocessor.is_object()) {
     Json images = config.preprocessor;
@@ -122,7 +122,7 @@ void WriteLlavaProcessor(const ModelConfig& config, const JsonFolder& folder) {
 // Transformers' processor of InternVL asks its tokenizer for these tokens by name. Frames of a
 // video are pictures to the model; <quad> is what is left for the mark that a processor replaces by
 // them.
-void NameImageTokens(const JsonFolder& folder) {
+void NameImageTokens(const SmallFiles& folder) {
   Json json =
       folder.Has("tokenizer_config.json") ? folder.Read("tokenizer_config.json") : Json::object();
   Json& named = json["extra_special_tokens"];
@@ -138,7 +138,7 @@ void NameImageTokens(const JsonFolder& folder) {
 }
 
 // The settings that every published InternVL has; InternViT's own folder describes one square.
-void WriteInternVlProcessor(const ModelConfig& config, const JsonFolder& folder) {
+void WriteInternVlProcessor(const ModelConfig& config, const SmallFiles& folder) {
   const int64_t side = config.vision.image_size;
   folder.Write("preprocessor_config.json", {{"processor_class", "InternVLProcessor"},
                                             {"image_processor_type", "GotOcr2ImageProcessorFast"},
@@ -168,7 +168,7 @@ void WritePartsDescription(const ModelSection& model, const ModelConfig& config,
   const Tokenizer tokenizer = Tokenizer::Read(model.llm, texts);
   TokenIds tokens;
   for (const std::string& text : texts) tokens.emplace_back(text, tokenizer.TokenId(text).value());
-  const JsonFolder folder(to);
+  const SmallFiles folder(to);
   AddTokens(tokens, folder);
   if (encoder.internvit) {
     NameImageTokens(folder);
@@ -179,7 +179,7 @@ void WritePartsDescription(const ModelSection& model, const ModelConfig& config,
 }
 
 void WriteChatTemplate(const ChatTemplate& chat, const std::string& folder) {
-  const JsonFolder files(folder);
+  const SmallFiles files(folder);
   // Transformers would read another template from these too, or before it.
   files.Remove("chat_template.json");
   if (files.Has("tokenizer_config.json")) {

@@ -37,7 +37,6 @@ class Replica {
   const ZeroOptimizer& optimizer() const { return *optimizer_; }
   // Null without train.diloco.
   OuterOptimizer* outer() { return outer_.get(); }
-  const OuterOptimizer* outer() const { return outer_.get(); }
   // Ends a round of train.diloco: the models of all islands become one. Returns the seconds.
   // Collective over all islands.
   double TakeOuterStep();

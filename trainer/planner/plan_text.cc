@@ -6,6 +6,7 @@
 #include <ostream>
 #include <vector>
 
+#include "balance/costs/collective_time.h"
 #include "balance/costs/memory_model.h"
 #include "models/families/families.h"
 #include "trainer/outputs/html_text.h"
@@ -216,8 +217,10 @@ void PrintRanks(const PlanReport& report, std::ostream& out) {
   const Cluster& cluster = report.request.cluster;
   const int64_t host = HostBytesOfNode(cluster, report.best().plan, report.best().memory);
   if (host > 0) {
-    out << fmt::format("host: offloaded {:.1f} GiB of the {:.1f} GiB of a node\n", GiB(host),
-                       GiB(cluster.host.bytes));
+    const int islands =
+        IslandsOfNode(cluster, report.best().plan.num_ranks(), report.islands.count);
+    out << fmt::format("host: offloaded {:.1f} GiB of the {:.1f} GiB of a node\n",
+                       GiB(islands * host), GiB(islands * cluster.host.bytes));
   }
 }
 

@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
 
+#include "balance/costs/collective_time.h"
 #include "parallel/mesh.h"
 
 namespace equipoise {
@@ -41,7 +41,7 @@ Cluster ClusterFor(const ClusterConfig& config, int ranks, int islands) {
   if (config.preset == kLocalPreset && !config.host_gb) {
     cluster.host.bytes = static_cast<int64_t>(HostGib() * kGiB);
   }
-  cluster.host.bytes /= std::clamp(cluster.devices_per_node / ranks, 1, islands);
+  cluster.host.bytes /= IslandsOfNode(cluster, ranks, islands);
   return cluster;
 }
 
