@@ -20,6 +20,7 @@
 
 #include "configs/base/error.h"
 #include "configs/base/nearest.h"
+#include "parallel/schedule/pipedream_2bw.h"
 
 namespace equipoise {
 namespace {
@@ -163,6 +164,11 @@ std::string ChainProblem(const StageGraph& graph, Placement placement) {
     if (node.next != next) return fmt::format("stage {} is not followed by the next alone", stage);
   }
   return "";
+}
+
+// A step by itself.
+Schedule BuildStep2Bw(const StageGraph& graph, int micro_batches) {
+  return BuildPipeDream2Bw(graph, micro_batches, /*begun=*/false, /*goes_on=*/false);
 }
 
 std::string NoProblem(const StageGraph& /*graph*/) { return ""; }
@@ -398,6 +404,11 @@ const std::vector<ScheduleKind>& ScheduleKinds() {
        .fewest_chunks = 2,
        .most_chunks = 2,
        .placement = Placement::kV},
+      {.name = "pipedream_2bw",
+       .build = BuildStep2Bw,
+       .problem = ProblemOfOneWay,
+       .searched = false,  // it trains otherwise
+       .delays_updates = true},
   };
   return kKinds;
 }
@@ -407,6 +418,11 @@ const ScheduleKind* FindSchedule(const std::string& name) {
     if (kind.name == name) return &kind;
   }
   return nullptr;
+}
+
+bool DelaysUpdates(const std::string& name) {
+  const ScheduleKind* kind = FindSchedule(name);
+  return kind != nullptr && kind->delays_updates;
 }
 
 std::string SuggestSchedule(const std::string& name) {

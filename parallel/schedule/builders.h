@@ -58,16 +58,19 @@ struct ScheduleKind {
   bool overlaps = true;           // ranks work at the same time
   bool forwards_first = false;    // every rank keeps all micro-batches of the step
   bool splits_backwards = false;  // weight gradients fill the bubbles (zero bubble)
+  bool delays_updates = false;    // gradients are those of the weights one update ago
   int fewest_chunks = 1, most_chunks = 1;  // stages of a rank
   Placement placement = Placement::kLoop;
 
   bool chunked() const { return most_chunks > 1; }
 };
 
-// All schedules: naive, gpipe, 1f1b, zb_h1, interleaved, zb_v.
+// All schedules: naive, gpipe, 1f1b, zb_h1, interleaved, zb_v, pipedream_2bw.
 const std::vector<ScheduleKind>& ScheduleKinds();
 // The schedule of that name; nullptr for any other, which then names a file.
 const ScheduleKind* FindSchedule(const std::string& name);
+// Whether the schedule of that name delays updates; false for a file.
+bool DelaysUpdates(const std::string& name);
 // Advice for an unknown name: "did you mean '1f1b'?", or "use naive, gpipe, ...".
 std::string SuggestSchedule(const std::string& name);
 // Builds a schedule by name. Throws ConfigError for an unknown name (with the nearest known one),

@@ -38,7 +38,8 @@ class ProducerTable {
   void Add(const Op& op, int rank, int number) {
     if (!IsKnown(op)) return;
     if (int* slot = SlotOf(op); slot != nullptr && *slot == kNone) *slot = number;
-    if (MakesWeightGradient(op.kind)) weight_gradients_[op.stage].push_back(number);
+    const bool own = op.micro_batch < schedule_.own();
+    if (own && MakesWeightGradient(op.kind)) weight_gradients_[op.stage].push_back(number);
     if (op.kind == OpKind::kReduce) reductions_[rank].push_back(number);
   }
 

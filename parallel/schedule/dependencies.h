@@ -14,11 +14,13 @@ namespace equipoise {
 //          that stage makes an input gradient), and its GATHER
 //   W      its own I
 //   S      the op that makes what it sends;   R  the matching S
-//   REDUCE all B, W and U of its stage;       OPT  all REDUCE of its rank
+//   REDUCE all B, W and U of its stage, of this step's micro-batches
+//   OPT    all REDUCE of its rank
 //   GATHER nothing;                           FREE the pass that it ends
 // Where a value crosses ranks and the schedule has the transfer, the consumer waits for its R;
 // where the schedule has no transfers yet, for the producer itself. An op that is missing from the
-// lists is left out here: completeness is the validator's.
+// lists is left out here, as is one that ran in the step before: completeness is the
+// validator's.
 //
 // Ops are numbered consecutively, rank by rank, and their edges lie in two flat arrays: a step of
 // 64 ranks and 512 micro-batches has nearly a million ops. Construction is O(ops + edges).

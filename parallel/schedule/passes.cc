@@ -131,10 +131,12 @@ class TransferLister {
 // the transfers right after that, so that what other ranks wait for is sent first; for a stage
 // without work, after the rank's last forward. A frozen encoder may run ahead of the step, behind
 // it all.
-std::vector<size_t> ReductionPlaces(const StageGraph& graph, const std::vector<Op>& list) {
+std::vector<size_t> ReductionPlaces(const Schedule& schedule, const std::vector<Op>& list) {
+  const StageGraph& graph = schedule.graph;
   std::vector<size_t> places(graph.stages.size(), 0);
   size_t behind_forwards = 0;
   for (size_t i = 0; i < list.size(); ++i) {
+    if (list[i].micro_batch >= schedule.own()) continue;  // of the next step
     const OpKind kind = list[i].kind == OpKind::kFree ? list[i].pass : list[i].kind;
     if (MakesWeightGradient(kind)) places[list[i].stage] = i + 1;
     const bool ahead = kind == OpKind::kEncoderForward && !graph.HasBackward(list[i].stage);
@@ -202,7 +204,7 @@ Schedule AddTransfers(Schedule schedule, const SimulationCosts& costs) {
 Schedule AddReductions(Schedule schedule) {
   for (size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
     std::vector<Op>& list = schedule.ranks[rank];
-    const std::vector<size_t> places = ReductionPlaces(schedule.graph, list);
+    const std::vector<size_t> places = ReductionPlaces(schedule, list);
     const std::vector<int> stages = schedule.graph.StagesOf(static_cast<int>(rank));
     size_t place = 0, added = 0;
     for (size_t i = stages.size(); i-- > 0;) {

@@ -39,6 +39,11 @@ const char* WorkText(const StepWork& work, int stage, int micro_batch) {
   return work.Sends(stage, micro_batch) ? "runs" : "runs, sends nothing";
 }
 
+std::string MicroBatchesText(const Schedule& schedule) {
+  if (schedule.ahead.next == 0) return std::to_string(schedule.micro_batches);
+  return fmt::format("{}, and {} of the next step", schedule.own(), schedule.ahead.next);
+}
+
 uint64_t HashOf(const std::vector<PlanItem>& items) {
   StableHash hash;
   for (const PlanItem& item : items) {
@@ -86,7 +91,7 @@ void StableHash::Add(std::string_view text) {
 
 std::vector<PlanItem> PlanItems(const Schedule& schedule, const std::string& whose) {
   std::vector<PlanItem> items = {
-      {fmt::format("{}, micro-batches", whose), std::to_string(schedule.micro_batches)},
+      {fmt::format("{}, micro-batches", whose), MicroBatchesText(schedule)},
       {fmt::format("{}, stages", whose), std::to_string(schedule.graph.num_stages())}};
   for (int s = 0; s < schedule.graph.num_stages(); ++s) {
     items.push_back({fmt::format("{}, stage {}", whose, s), StageText(schedule.graph.stages[s])});
@@ -110,6 +115,7 @@ std::vector<PlanItem> PlanItems(const Schedule& schedule, const std::string& who
 void AddTo(StableHash& hash, const Schedule& schedule) {
   const auto add = [&hash](int64_t value) { hash.Add(static_cast<uint64_t>(value)); };
   add(schedule.micro_batches);
+  add(schedule.ahead.next);
   add(schedule.graph.num_stages());
   for (int s = 0; s < schedule.graph.num_stages(); ++s) {
     const StageNode& stage = schedule.graph.stages[s];

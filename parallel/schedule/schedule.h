@@ -21,6 +21,21 @@ struct StepWork {
   bool operator==(const StepWork&) const = default;
 };
 
+// Passes that run in the step before theirs (PipeDream-2BW, arXiv 2006.09503): by stage how many
+// forwards and backwards of a step's micro-batches, from the first on. Empty: none.
+struct PassesAhead {
+  std::vector<int> forwards, backwards;
+
+  bool operator==(const PassesAhead&) const = default;
+};
+struct RunAhead {
+  PassesAhead before;  // of this step, which the step before has run
+  PassesAhead after;   // of the next step, which this one runs
+  int next = 0;        // micro-batches of the next step: their numbers follow this step's
+
+  bool operator==(const RunAhead&) const = default;
+};
+
 // A pipeline schedule: for each rank of one pipeline the ops of one optimizer step, in order. A
 // plain value: builders make it of compute ops, passes complete it, the validator proves it,
 // simulator and executor run it.
@@ -29,11 +44,19 @@ struct Schedule {
   int micro_batches = 0;
   StepWork work;
   std::vector<std::vector<Op>> ranks;  // [rank][position]
+  RunAhead ahead = {};
 
+  // Micro-batches of the step itself.
+  int own() const { return micro_batches - ahead.next; }
   bool operator==(const Schedule&) const = default;
 };
 
-// Whether rows go from stage `from` to stage `to` after it: `from` produces some and `to` runs.
+// Whether a stage's forward, or its backward where it has one, belongs to this schedule: the stage
+// has work for the micro-batch, and the pass runs in this step.
+bool RunsForward(const Schedule& schedule, int stage, int micro_batch);
+bool RunsBackward(const Schedule& schedule, int stage, int micro_batch);
+// Whether rows go from stage `from` to stage `to` after it: `from` produces some in this step, and
+// `to` takes them, in this step or the next.
 bool SendsRows(const Schedule& schedule, int from, int to, int micro_batch);
 // Whether the gradient of those rows goes back from stage `from` to stage `to` before it.
 bool SendsGradient(const Schedule& schedule, int from, int to, int micro_batch);

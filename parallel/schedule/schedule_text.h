@@ -21,6 +21,7 @@ namespace equipoise {
 // no_input_gradient, no_weight_gradient) and the lines `idle` and `silent` (one op or more) are
 // optional. Lines may come in any order, stages ascending among themselves. Transfers in
 // parentheses start together.
+// REQUIRES: no pass runs in another step (RunAhead).
 std::string ToText(const Schedule& schedule);
 
 // Parses that text; ToText(ParseSchedule(t)) is the normal form of t. Throws ConfigError

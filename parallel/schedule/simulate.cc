@@ -235,7 +235,7 @@ class Simulator {
   }
 
   // Peak by rank. A rank's ops run in order, so its peak does not depend on time. Nothing is kept
-  // of a forward that no backward follows.
+  // of a forward that no backward follows, here or in the next step.
   std::vector<double> PeakKeptBytes() const {
     const int micro_batches = schedule_.micro_batches;
     std::vector<double> peaks;
@@ -247,14 +247,23 @@ class Simulator {
           freed_at[slot(list[p])] = static_cast<int>(p);
         }
       }
+      const auto bytes_of = [&](int stage, int m) {
+        return costs_.kept_bytes ? costs_.kept_bytes(stage, m) : 1;
+      };
       std::vector<double> kept(lanes_, 0);
-      double peak = 0;
+      for (const int stage : schedule_.graph.StagesOf(static_cast<int>(peaks.size()))) {
+        for (int m = 0; m < schedule_.own(); ++m) {  // those in flight from the step before
+          if (IsInFlight(stage, m)) kept.front() += bytes_of(stage, m);
+        }
+      }
+      double peak = kept.front();
       for (size_t p = 0; p < list.size(); ++p) {
         const Op& op = list[p];
         if (!IsCompute(op.kind)) continue;
         const int freed = freed_at[slot(op)];
-        if (freed < 0) continue;
-        const double bytes = costs_.kept_bytes ? costs_.kept_bytes(op.stage, op.micro_batch) : 1;
+        const bool stays = op.micro_batch >= schedule_.own();  // for the next step
+        if (freed < 0 && !(stays && schedule_.graph.HasBackward(op.stage))) continue;
+        const double bytes = bytes_of(op.stage, op.micro_batch);
         const double deferred =
             costs_.deferred_bytes ? costs_.deferred_bytes(op.stage, op.micro_batch) : bytes;
         double more = deferred - bytes;  // I
@@ -271,6 +280,11 @@ class Simulator {
       peaks.push_back(peak);
     }
     return peaks;
+  }
+
+  // Whether the step before has run its forward, and this one runs its backward.
+  bool IsInFlight(int stage, int m) const {
+    return RunsBackward(schedule_, stage, m) && !RunsForward(schedule_, stage, m);
   }
 
   const Schedule& schedule_;

@@ -82,6 +82,7 @@ class FaultFinder {
     }
     const size_t micro_batches = std::max(schedule_.micro_batches, 0);
     if (micro_batches == 0) return "the step has no micro-batches; give one at least";
+    if (auto problem = AheadProblem()) return problem;
     for (const auto* table : {&schedule_.work.runs, &schedule_.work.sends}) {
       const auto fits = [&](const std::vector<bool>& row) { return row.size() == micro_batches; };
       if (table->empty()) continue;
@@ -92,6 +93,27 @@ class FaultFinder {
       }
     }
     return std::nullopt;
+  }
+
+  Problem AheadProblem() const {
+    const RunAhead& ahead = schedule_.ahead;
+    if (ahead.next < 0 || schedule_.own() < 1) {
+      return fmt::format("{} of its {} micro-batches are of the next step; one at least is its own",
+                         ahead.next, schedule_.micro_batches);
+    }
+    const auto problem = [&](const PassesAhead& passes, int most, const char* whose) -> Problem {
+      for (const std::vector<int>* counts : {&passes.forwards, &passes.backwards}) {
+        const auto fits = [most](int count) { return 0 <= count && count <= most; };
+        const bool all_fit = std::all_of(counts->begin(), counts->end(), fits);
+        if (counts->empty() || (all_fit && counts->size() == schedule_.graph.stages.size()))
+          continue;
+        return fmt::format("passes of {} that run ahead are not given for {} stages, 0 to {} each",
+                           whose, schedule_.graph.num_stages(), most);
+      }
+      return std::nullopt;
+    };
+    if (auto before = problem(ahead.before, schedule_.own(), "this step")) return before;
+    return problem(ahead.after, ahead.next, "the next step");
   }
 
   Problem MembershipProblem(const OpPlace& place) const {
@@ -150,7 +172,11 @@ class FaultFinder {
     if (op.kind == OpKind::kWeightGradient && !StageOf(op).needs_weight_gradient) {
       return fmt::format("stage {} is frozen and has no weight gradient", op.stage);
     }
-    return std::nullopt;
+    const bool here = IsForward(op.kind) ? RunsForward(schedule_, op.stage, op.micro_batch)
+                                         : RunsBackward(schedule_, op.stage, op.micro_batch);
+    if (here) return std::nullopt;
+    return fmt::format("it runs in the step {}",
+                       op.micro_batch < schedule_.own() ? "before" : "after");
   }
 
   std::optional<ScheduleFault> FindDouble() const {
@@ -186,8 +212,10 @@ class FaultFinder {
   std::vector<Op> WantedOps(int rank, int stage, int micro_batch) const {
     const StageNode& node = schedule_.graph.stages[stage];
     const Op op{OpKind::kForward, stage, micro_batch};
-    std::vector<Op> wanted = {WithKind(op, node.encoder ? OpKind::kEncoderForward : op.kind)};
-    if (!schedule_.graph.HasBackward(stage)) return wanted;
+    std::vector<Op> wanted;
+    if (RunsForward(schedule_, stage, micro_batch))
+      wanted.push_back(WithKind(op, node.encoder ? OpKind::kEncoderForward : op.kind));
+    if (!RunsBackward(schedule_, stage, micro_batch)) return wanted;
     const Op input = WithKind(op, OpKind::kInputGradient);
     const Op weight = WithKind(op, OpKind::kWeightGradient);
     if (node.encoder) {

@@ -18,7 +18,8 @@ struct ScheduleFault {
 // Proves a schedule correct, or finds its first fault. A correct schedule satisfies:
 //   - every op belongs to a stage of its rank and to a micro-batch of the step (ops count from 0);
 //   - every stage runs forward and backward (B, or I and W) exactly once for each micro-batch that
-//     StepWork gives it, and for no other; forward before backward, I before W;
+//     StepWork gives it, but for those that run in another step (RunAhead), and for no other;
+//     forward before backward, I before W;
 //   - forwards, backwards (B or I) and weight gradients (B or W) of a stage each come in ascending
 //     order of micro-batches, so that gradients and losses add up in one order in every schedule;
 //   - where it has transfers: each value that crosses ranks has exactly one S and one R, none is

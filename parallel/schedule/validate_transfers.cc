@@ -83,6 +83,17 @@ class TransferChecker {
                                ToString(OpAt(place))));
   }
 
+  // The receive of a value that the next step takes: no op of this one asks for it.
+  std::optional<ScheduleFault> RequireForNextStep(const Op& send, const OpPlace& place) const {
+    const bool taken = send.peer > send.stage
+                           ? RunsForward(schedule_, send.peer, send.micro_batch)
+                           : RunsBackward(schedule_, send.peer, send.micro_batch);
+    if (taken || index_.Has(RankOf(send.peer), OtherEnd(send))) return std::nullopt;
+    return FaultAt(schedule_, place,
+                   fmt::format("{} is missing, the other end of {}", ToString(OtherEnd(send)),
+                               ToString(send)));
+  }
+
   std::optional<ScheduleFault> MissingFault(const OpPlace& place) const {
     const Op& op = OpAt(place);
     if (!IsForward(op.kind) && !MakesInputGradient(op.kind)) return std::nullopt;
@@ -98,6 +109,7 @@ class TransferChecker {
       const Op give{OpKind::kSend, op.stage, op.micro_batch, to};
       if (!Crosses(op.stage, to, op.micro_batch)) continue;
       if (auto fault = Require(give, place)) return fault;
+      if (auto fault = RequireForNextStep(give, place)) return fault;
     }
     return std::nullopt;
   }

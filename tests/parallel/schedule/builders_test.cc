@@ -293,8 +293,9 @@ void CheckRefused(const std::string& name, const StageGraph& graph, int micro_ba
 
 TEST_CASE("what a schedule cannot run is refused", "[builders]") {
   CheckRefused("1f2b", Chain(2), 4, "unknown schedule '1f2b'; did you mean '1f1b'?");
-  CheckRefused("best", Chain(2), 4,
-               "unknown schedule 'best'; use naive, gpipe, 1f1b, zb_h1, interleaved, zb_v");
+  CheckRefused(
+      "best", Chain(2), 4,
+      "unknown schedule 'best'; use naive, gpipe, 1f1b, zb_h1, interleaved, zb_v, pipedream_2bw");
   CheckRefused("gpipe", Chain(2), 0, "a step of 0 micro-batches; give 1 or more");
   CheckRefused("naive", {}, 1, "stage 0: the graph has no stages; give one at least");
   CheckRefused("1f1b", Chain(2, 2), 4,
