@@ -16,6 +16,7 @@
 #include "models/stages/model.h"
 #include "parallel/comm/communicator.h"
 #include "parallel/device.h"
+#include "parallel/schedule/builders.h"
 
 namespace equipoise {
 namespace {
@@ -63,6 +64,8 @@ ModelPart::ModelPart(const ModelConfig& config, StageLayout plan, int pipeline_r
     stages_[number] = MakeStage(number, options);
   parameters_ = std::make_unique<FlatParameters>(Units(stages_, tied_copies(), plan_.plan()),
                                                  options.dtype, options.sharding, options.device);
+  if (DelaysUpdates(plan_.plan().schedule) && !options.inference)
+    versions_ = std::make_unique<WeightVersions>(*parameters_);
 }
 
 std::unique_ptr<Stage> ModelPart::MakeStage(int number, const Options& options) {
@@ -157,8 +160,10 @@ void ModelPart::Free(const Op& op) {
 }
 
 void ModelPart::BeforeLayer(const Layer& layer) {
-  parameters_->AwaitValues(layer.parameters());
-  parameters_->AwaitValues(layer.borrowed());
+  if (!versions_ || versions_->shows_newest()) {
+    parameters_->AwaitValues(layer.parameters());
+    parameters_->AwaitValues(layer.borrowed());
+  }
   if (units == nullptr) return;
   if (units->in_pass()) units->Acquire();
   // The head adds gradients in its forward.
@@ -227,15 +232,18 @@ std::vector<Parameter*> ModelPart::encoder_copy() const {
 
 void ModelPart::Begin(Pass pass) {
   pass_ = std::move(pass);
-  loss_.reset();
-  moved_.clear();
-  settled_.clear();
+  // Passes ahead of the next step outlive an evaluation in between.
+  Ahead before = pass_.evaluate ? Ahead() : std::exchange(ahead_, {});
+  loss_ = std::move(before.loss);
+  moved_ = std::move(before.moved);
+  settled_ = std::move(before.settled);
   // A wait holds up the stream that asks for it alone, and both read what arrives together.
   if (encoder_stream_) parameters_->AwaitValues();
   if (!pass_.evaluate) {
     EQUIPOISE_CHECK(features_.empty(), "features that no op has taken");
     features_ = std::exchange(next_features_, {});
     if (units != nullptr) units->Expect(SumsOf(*pass_.schedule));
+    if (versions_) versions_->BeginStep(MakesNextGradients());
   }
   last_use_.assign(pass_.loads.size() + pass_.next_loads.size(), {});
   const auto is_here = [this](const Op& op) {
@@ -250,9 +258,54 @@ void ModelPart::Begin(Pass pass) {
   }
 }
 
-void ModelPart::DropFeatures() {
+void ModelPart::EndStep() {
+  if (!versions_) return;
+  versions_->EndStep();
+  const int own = pass_.schedule->own();
+  for (const auto& [number, stage] : stages_) stage->EndStep(own);
+  // In place: stages keep where they lie.
+  while (!moved_.empty()) {
+    auto node = moved_.extract(moved_.begin());
+    if (!IsAhead(node.key().first)) continue;
+    node.key().first -= own;
+    ahead_.moved.insert(std::move(node));
+  }
+  for (const int micro_batch : settled_) {
+    if (IsAhead(micro_batch)) ahead_.settled.insert(micro_batch - own);
+  }
+}
+
+void ModelPart::DropAhead() {
   features_.clear();
   next_features_.clear();
+  ahead_ = {};
+  for (const auto& [number, stage] : stages_) stage->DropInFlight();
+  if (versions_) versions_->Drop();
+}
+
+// Of the next step, whose passes run here.
+bool ModelPart::IsAhead(int micro_batch) const {
+  return versions_ && !pass_.evaluate && micro_batch >= pass_.schedule->own();
+}
+
+void ModelPart::ShowWeightsFor(int micro_batch) {
+  if (!versions_ || pass_.evaluate) return;
+  if (IsAhead(micro_batch)) {
+    versions_->ShowNextStep();
+  } else {
+    versions_->ShowThisStep();
+  }
+}
+
+// Whether a pass ahead on this rank is one that adds gradients: a backward, or the forward of the
+// head, which makes its gradient with the loss.
+bool ModelPart::MakesNextGradients() const {
+  const std::vector<int>& backwards = pass_.schedule->ahead.after.backwards;
+  if (backwards.empty()) return false;
+  return std::any_of(stages_.begin(), stages_.end(), [&](const auto& entry) {
+    const int stage = entry.first;
+    return backwards[static_cast<size_t>(stage)] > 0 || stage + 1 == plan_.plan().num_stages();
+  });
 }
 
 const LayerLoad& ModelPart::LoadOf(int micro_batch) const {
@@ -275,7 +328,8 @@ at::Tensor ModelPart::TakeFeatures(int stage, int micro_batch) {
 // What an encoder's last stage makes of the next step's micro-batches goes nowhere in this one.
 void ModelPart::KeepIfAhead(int stage, int micro_batch, const at::Tensor& result) {
   const auto now = static_cast<int>(pass_.loads.size());
-  if (micro_batch < now || pass_.schedule->work.Sends(stage, micro_batch)) return;
+  if (micro_batch < now || IsAhead(micro_batch) || pass_.schedule->work.Sends(stage, micro_batch))
+    return;
   next_features_[{stage, micro_batch - now}] = {result, pass_.batch(micro_batch).samples};
 }
 
@@ -309,6 +363,7 @@ const MicroBatch& ModelPart::Batch(int stage, int micro_batch) {
 }
 
 void ModelPart::ReleaseAfter(int stage, int micro_batch, bool forward) {
+  if (IsAhead(micro_batch)) return;
   const LastUse& last = last_use_[static_cast<size_t>(micro_batch)];
   if (last.stage != stage || last.forward != forward) return;
   for (const bool beside : {false, true}) moved_.erase({micro_batch, beside});
@@ -317,6 +372,7 @@ void ModelPart::ReleaseAfter(int stage, int micro_batch, bool forward) {
 
 at::Tensor ModelPart::Forward(int stage, int micro_batch, const std::vector<at::Tensor>& inputs) {
   goes_backwards_ = false;
+  ShowWeightsFor(micro_batch);
   if (const at::Tensor taken = TakeFeatures(stage, micro_batch); taken.defined()) {
     ReleaseAfter(stage, micro_batch, /*forward=*/true);
     return taken;
@@ -331,13 +387,15 @@ at::Tensor ModelPart::Forward(int stage, int micro_batch, const std::vector<at::
     at::Tensor marked = input.defined() ? input.detach() : input;
     const auto& node = plan_.graph().stages[static_cast<size_t>(stage)];
     if (marked.defined() && node.needs_input_gradient) marked.set_requires_grad(true);
-    result = part.Forward(micro_batch, batch, marked, pass_.loss_scale);
+    const double scale = IsAhead(micro_batch) ? pass_.next_loss_scale : pass_.loss_scale;
+    result = part.Forward(micro_batch, batch, marked, scale);
   }
   const bool has_result = stage + 1 == plan_.plan().num_stages();
   if (has_result && pass_.on_result) pass_.on_result(micro_batch, result);
   if (has_result && result.defined() && result.dim() == 0) {
     const at::Tensor loss = result.detach();
-    loss_ = loss_.defined() ? at::add(loss_, loss) : loss;
+    at::Tensor& sum = IsAhead(micro_batch) ? ahead_.loss : loss_;
+    sum = sum.defined() ? at::add(sum, loss) : loss;
   }
   KeepIfAhead(stage, micro_batch, result);
   ReleaseAfter(stage, micro_batch, /*forward=*/true);
@@ -348,6 +406,7 @@ std::vector<at::Tensor> ModelPart::Backward(int stage, int micro_batch, const at
                                             bool last) {
   telling_ready_ = last ? stage : -1;
   goes_backwards_ = true;
+  ShowWeightsFor(micro_batch);
   BeginSums(OpKind::kBackward, stage);
   at::Tensor input = stages_.at(stage)->Backward(micro_batch, gradient);
   telling_ready_ = -1;
@@ -399,10 +458,12 @@ at::Tensor ModelPart::EmptyBoundary(int from, int micro_batch) {
 }
 
 void ModelPart::Reduce(int stage) {
+  if (versions_) versions_->ShowThisStep();
   if (on_stage_ready && !pass_.evaluate) on_stage_ready(stages_.at(stage)->parameters());
 }
 
 void ModelPart::FinishReduction() {
+  if (versions_) versions_->ShowThisStep();
   if (on_all_ready && !pass_.evaluate) on_all_ready();
 }
 

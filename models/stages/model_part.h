@@ -14,6 +14,7 @@
 #include "models/spec/tensor_parallel.h"
 #include "models/stages/stage.h"
 #include "models/stages/stage_layout.h"
+#include "models/stages/weight_versions.h"
 #include "parallel/parameter.h"
 #include "parallel/pipeline/executor.h"
 #include "parallel/zero/sharded_units.h"
@@ -43,16 +44,17 @@ class ModelPart : public StageRunner {
 
   // The micro-batches of one pass, and what becomes of its results.
   struct Pass {
-    // Valid until `release` has been called for it, or the pass has ended.
+    // Valid until `release` has been called for it, or the step that it belongs to has ended.
     std::function<const MicroBatch&(int micro_batch)> batch;
     std::vector<LayerLoad> loads;  // of each micro-batch, as planned
-    // Those of the next step, if the encoder is to make their features in this one; their numbers
-    // follow those of `loads`.
+    // Those of the next step, if the encoder is to make their features in this one, or this one
+    // runs passes of it; their numbers follow those of `loads`.
     std::vector<LayerLoad> next_loads;
     // What runs on this rank, by the executor; set by ParallelModel.
     const Schedule* schedule = nullptr;
     double loss_scale = 1.0;
-    bool evaluate = false;  // forward without gradients
+    double next_loss_scale = 1.0;  // of the next step's, where passes of it run
+    bool evaluate = false;         // forward without gradients
     // Makes the ranks that run the same ops agree on the micro-batch, which may change where it
     // lies; returns whether it has. Called once for each, by the first op that all these ranks run
     // on it; may be empty.
@@ -62,10 +64,12 @@ class ModelPart : public StageRunner {
     // The last stage's result: the loss, or logits where no targets are given; may be empty.
     std::function<void(int micro_batch, const at::Tensor& result)> on_result;
   };
-  // Begins a pass. One that trains has the features that the one before it has made ahead.
+  // Begins a pass. One that trains has what the one before it has made ahead.
   void Begin(Pass pass);
+  // Ends one that trains, behind its last op.
+  void EndStep();
   // Drops what was made ahead, for other micro-batches than the next step will have.
-  void DropFeatures();
+  void DropAhead();
 
   at::Tensor Forward(int stage, int micro_batch, const std::vector<at::Tensor>& inputs) override;
   std::vector<at::Tensor> Backward(int stage, int micro_batch, const at::Tensor& gradient,
@@ -91,6 +95,9 @@ class ModelPart : public StageRunner {
   // reductions that were started.
   std::function<void(const std::vector<Parameter*>&)> on_layer_ready, on_stage_ready;
   std::function<void()> on_all_ready;
+
+  // The weights before the last update, where they delay it; else null.
+  WeightVersions* versions() { return versions_.get(); }
 
   // Sum over this pass's micro-batches, times loss_scale; 0 on ranks without the last stage. Waits
   // for the device.
@@ -122,6 +129,15 @@ class ModelPart : public StageRunner {
     at::Tensor rows;
     std::vector<int64_t> samples;  // of the micro-batch
   };
+  // Micro-batches in use, where layers take them otherwise, by number; those that an encoder's
+  // stream uses are apart (true), so that neither stream waits for the other.
+  using MovedBatches = std::map<std::pair<int, bool>, MicroBatch>;
+  // What passes ahead leave to their step.
+  struct Ahead {
+    MovedBatches moved;
+    std::set<int> settled;
+    at::Tensor loss;
+  };
   using FeatureBuffer = std::map<std::pair<int, int>, Features>;  // by stage and micro-batch
   bool takes_pixels() const { return plan_.plan().LayersOf(stages_.begin()->first).begin == 0; }
   std::unique_ptr<Stage> MakeStage(int number, const Options& options);
@@ -140,6 +156,9 @@ class ModelPart : public StageRunner {
   void BeforeLayer(const Layer& layer);
   void AfterLayer(const Layer& layer);
   void ShowGradients(const Layer& layer);
+  bool IsAhead(int micro_batch) const;
+  void ShowWeightsFor(int micro_batch);
+  bool MakesNextGradients() const;
   void ReleaseAfter(int stage, int micro_batch, bool forward);
   std::vector<at::Tensor> InputGradients(int stage, int micro_batch, at::Tensor input);
   at::TensorOptions ActivationOptions() const { return at::TensorOptions(device_).dtype(dtype_); }
@@ -150,6 +169,7 @@ class ModelPart : public StageRunner {
   at::Device device_;
   std::map<int, std::unique_ptr<Stage>> stages_;  // by number
   std::unique_ptr<FlatParameters> parameters_;
+  std::unique_ptr<WeightVersions> versions_;  // where updates are delayed
   bool encoder_stream_;
   ContextParallel context_;
   Communicator* rows_group_ = nullptr;  // tensor ranks that share out rows
@@ -157,9 +177,8 @@ class ModelPart : public StageRunner {
   Pass pass_;
   std::optional<ops::PixelScale> pixel_scale_;  // made with the first pictures
   std::set<int> settled_;                       // micro-batches of this pass
-  // Micro-batches in use, where layers take them otherwise; those that an encoder's stream uses
-  // are apart (true), so that neither stream waits for the other.
-  std::map<std::pair<int, bool>, MicroBatch> moved_;
+  MovedBatches moved_;
+  Ahead ahead_;
   std::vector<LastUse> last_use_;           // [micro-batch]
   FeatureBuffer features_, next_features_;  // of this step, and of the next one
   at::Tensor loss_;                         // fp64 scalar on the device; undefined: no loss yet

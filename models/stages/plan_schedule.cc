@@ -8,6 +8,7 @@
 #include "parallel/schedule/builders.h"
 #include "parallel/schedule/fill_bubbles.h"
 #include "parallel/schedule/passes.h"
+#include "parallel/schedule/pipedream_2bw.h"
 #include "parallel/schedule/prefetch.h"
 #include "parallel/schedule/schedule_text.h"
 #include "parallel/schedule/validate.h"
@@ -93,8 +94,17 @@ Schedule PlanSchedule::StepOps(const StageLayout& stages, const std::vector<Laye
 
 Schedule PlanSchedule::StepOps(const StageLayout& stages, const StepLoads& loads,
                                const SimulationCosts& costs) const {
+  if (DelaysUpdates(name_))
+    return CompleteSchedule(DelayedOps(stages, loads), stages.Work(loads.All()), costs);
   const bool alone = loads.owners.empty() && loads.next.empty();
   return alone ? StepOps(stages, loads.now, costs) : OpsAhead(stages, loads, costs);
+}
+
+Schedule PlanSchedule::DelayedOps(const StageLayout& stages, const StepLoads& loads) {
+  EQUIPOISE_CHECK(loads.next.empty() || loads.next.size() == loads.now.size(), "a step of ",
+                  loads.now.size(), " micro-batches before one of ", loads.next.size());
+  return BuildPipeDream2Bw(stages.graph(), static_cast<int>(loads.now.size()), loads.begun,
+                           !loads.next.empty());
 }
 
 Schedule PlanSchedule::OpsAhead(const StageLayout& stages, const StepLoads& loads,
@@ -122,6 +132,8 @@ Schedule PlanSchedule::ComputeOps(const StageLayout& stages, const std::vector<L
 
 Schedule PlanSchedule::ComputeOps(const StageLayout& stages, const StepLoads& loads,
                                   const SimulationCosts& costs) const {
+  if (DelaysUpdates(name_))
+    return AddReductions(DropIdleOps(DelayedOps(stages, loads), stages.Work(loads.All())));
   const bool alone = loads.owners.empty() && loads.next.empty();
   return alone ? ComputeOps(stages, loads.now, costs) : OpsAhead(stages, loads, costs);
 }

@@ -17,8 +17,11 @@ struct StepLoads {
   // By micro-batch the copy of the encoder that has made its features in the step before; -1: it
   // has no pictures. Empty: nothing is made yet.
   std::vector<int> owners = {};
-  // Those of the next step, whose features this step makes in its bubbles. Empty: it makes none.
+  // Those of the next step, whose features this step makes in its bubbles, or of which it runs
+  // passes ahead (PipeDream-2BW). Empty: it does neither.
   std::vector<LayerLoad> next = {};
+  // Whether the step before has run passes of this one ahead.
+  bool begun = false;
 
   // Of both steps, in the order of their numbers (parallel/schedule/prefetch.h).
   std::vector<LayerLoad> All() const;
@@ -40,8 +43,9 @@ class PlanSchedule {
   Schedule StepOps(const StageLayout& stages, const std::vector<LayerLoad>& loads,
                    const SimulationCosts& costs) const;
 
-  // Where features are made a step ahead, or were. `costs`: on the micro-batches of both steps.
-  // REQUIRES: an encoder in the bubbles, frozen, where loads has more than `now`.
+  // Where features are made or passes run a step ahead, or were. `costs`: on the micro-batches of
+  // both steps. REQUIRES, where loads has more than `now`: an encoder in the bubbles, frozen, or a
+  // schedule that delays updates, whose steps have equally many micro-batches.
   Schedule StepOps(const StageLayout& stages, const StepLoads& loads,
                    const SimulationCosts& costs) const;
 
@@ -49,7 +53,8 @@ class PlanSchedule {
   Schedule ComputeOps(const StageLayout& stages, const std::vector<LayerLoad>& loads,
                       const SimulationCosts& costs) const;
 
-  // Of an encoder that runs a step ahead as StepOps(); these have transfers.
+  // Of an encoder that runs a step ahead as StepOps(); these have transfers. Of passes that run
+  // ahead without them.
   Schedule ComputeOps(const StageLayout& stages, const StepLoads& loads,
                       const SimulationCosts& costs) const;
 
@@ -58,6 +63,8 @@ class PlanSchedule {
                              const SimulationCosts& costs);
 
  private:
+  // The compute ops of a step that runs passes of the next one.
+  static Schedule DelayedOps(const StageLayout& stages, const StepLoads& loads);
   // StepOps() of an encoder that runs a step ahead, or ran.
   Schedule OpsAhead(const StageLayout& stages, const StepLoads& loads,
                     const SimulationCosts& costs) const;

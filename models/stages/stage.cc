@@ -253,6 +253,19 @@ void Stage::BackwardWeights(int id) {
   for (std::function<void()>& product : products) std::exchange(product, nullptr)();
 }
 
+void Stage::EndStep(int micro_batches) {
+  EQUIPOISE_CHECK(deferred_.empty(), "weight gradients are left");
+  std::map<int, std::unique_ptr<InFlight>> next;
+  for (auto& [id, pass] : in_flight_) {
+    EQUIPOISE_CHECK(id >= micro_batches, "micro-batch ", id,
+                    " is in flight at the end of its step");
+    next.emplace(id - micro_batches, std::move(pass));
+  }
+  in_flight_ = std::move(next);
+}
+
+void Stage::DropInFlight() { in_flight_.clear(); }
+
 at::Tensor Stage::Evaluate(const MicroBatch& batch, const at::Tensor& input) {
   const at::NoGradGuard no_grad;
   Flow flow = TakeInput(batch, input);

@@ -47,6 +47,12 @@ class Stage {
   at::Tensor BackwardInput(int id, const at::Tensor& grad_output);
   void BackwardWeights(int id);
 
+  // Counts the micro-batches in flight, those of the next step, from 0 on: `micro_batches` came
+  // before them, and none of these is in flight. As for RunAhead (parallel/schedule/schedule.h).
+  void EndStep(int micro_batches);
+  // Forgets them.
+  void DropInFlight();
+
   // Forward without gradients; the last stage gives the loss, or logits when the batch has no
   // targets.
   at::Tensor Evaluate(const MicroBatch& batch, const at::Tensor& input);

@@ -1,6 +1,7 @@
 // Runs a rank's ops strictly in the order of its list; nothing is decided here. Values between
 // stages lie in a map (from stage, to stage, micro-batch): an op puts in what it makes, a transfer
-// moves it, its consumer takes it out, so that the map is empty at the end of a step.
+// moves it, its consumer takes it out, so that the map is empty at the end of a step, but for what
+// the next step is to take of passes that run ahead of it.
 //
 // A receive is posted where the list has it, ahead of the op that needs it, and only that op waits:
 // on a GPU its stream does, and the host goes on. The validator (schedule/validate.h) has proved
@@ -61,9 +62,11 @@ void Executor::Run(const Schedule& schedule) {
     ended_ = {};
     StreamMark::Of(*compute_).HoldUp(*beside_);
   }
+  if (!schedule.ahead.before.forwards.empty()) values_ = std::exchange(ahead_, {});
   last_backward_.clear();
   for (const Op& op : ops) {
-    if (MakesWeightGradient(op.kind)) last_backward_[op.stage] = op;
+    const bool own = op.micro_batch < schedule.own();
+    if (own && MakesWeightGradient(op.kind)) last_backward_[op.stage] = op;
   }
   for (size_t i = 0; i < ops.size();) {
     size_t end = i + 1;
@@ -83,10 +86,26 @@ void Executor::Run(const Schedule& schedule) {
   }
   if (beside_) StreamMark::Of(*beside_).WaitOnStream();
   group_.Announce("");
+  KeepForNextStep();
   DropEnded(/*wait=*/true);
-  EQUIPOISE_CHECK(values_.empty(), "a value that no op has consumed");
   if (clock_.runs_behind()) AddDeviceSpans();
   span_s_ = Seconds(Clock::now() - start);
+}
+
+// With what is on its way there: its sender has begun to send in this step.
+void Executor::KeepForNextStep() {
+  for (auto& [key, value] : values_) {
+    const auto& [from, to, micro_batch] = key;
+    const int number = micro_batch - schedule_->own();
+    EQUIPOISE_CHECK(number >= 0, "a value that no op has consumed");
+    if (value.recv.kind == OpKind::kRecv) {
+      value.arrival.WaitOnStream();
+      transfers_.push_back({value.recv, value.arrival, value.posted});
+      value.recv = Op{};
+    }
+    ahead_[{from, to, number}] = std::move(value);
+  }
+  values_.clear();
 }
 
 std::string Executor::Describe(const Op& op) const {

@@ -82,7 +82,10 @@ class Executor {
   // Runs one step. Throws RunError that names rank, operation, peer, the op of the schedule and its
   // layers, when another rank is lost or misses the deadline.
   // REQUIRES: a valid schedule (validate.h) with transfers.
+  // Values that passes of the next step take (RunAhead) stay for the next Run() of such a step.
   void Run(const Schedule& schedule);
+  // Forgets those.
+  void DropAhead() { ahead_.clear(); }
 
   // Seconds of compute in the last Run(), and from its start to its end.
   double busy_s() const { return busy_s_; }
@@ -116,6 +119,7 @@ class Executor {
   bool OfOtherLane(int stage, int peer) const;
   at::Tensor TakeFromLane(const Op& op, int from);
   void DropEnded(bool wait);
+  void KeepForNextStep();
   void Compute(const Op& op);
   void AddDeviceSpans();
   bool IsEncoder(int stage) const {
@@ -147,6 +151,7 @@ class Executor {
   const Schedule* schedule_ = nullptr;
   std::map<int, Op> last_backward_;  // by stage: its last op that makes weight gradients
   std::map<Key, Value> values_;
+  std::map<Key, Value> ahead_;       // of the next step
   std::vector<Transfer> transfers_;  // sent, and those received that an op has taken
   double busy_s_ = 0, span_s_ = 0, waited_s_ = 0;
 };

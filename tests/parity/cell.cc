@@ -192,7 +192,7 @@ Cell InOneProcess(Cell cell) {
   cell.encoder_tensor = cell.zero = cell.zero_ranks = 0;
   cell.offloaded = ShardedState::kNone;
   cell.sequence = cell.prefetch = cell.encoder_stream = false;
-  cell.schedule = "gpipe";
+  if (!DelaysUpdates(cell.schedule)) cell.schedule = "gpipe";
   cell.chunks = 0;
   cell.stage_begins.clear();
   cell.recompute = "none";
@@ -287,14 +287,15 @@ ModelPart::Pass PassOf(const Cell& cell, const Shared& shared, int data, int ste
   };
   std::vector<const MicroBatch*> batches = BatchesOf(cell, shared, data, step);
   for (const MicroBatch* batch : batches) pass.loads.push_back(load(batch));
-  if (cell.prefetch && step < cell.steps) {
+  const bool ahead = cell.prefetch || DelaysUpdates(cell.schedule);
+  if (ahead && step < cell.steps) {
     for (const MicroBatch* batch : BatchesOf(cell, shared, data, step + 1)) {
       pass.next_loads.push_back(load(batch));
       batches.push_back(batch);
     }
   }
   pass.batch = [batches](int i) -> const MicroBatch& { return *batches[static_cast<size_t>(i)]; };
-  pass.loss_scale = shared.scale / shared.weight;
+  pass.loss_scale = pass.next_loss_scale = shared.scale / shared.weight;
   return pass;
 }
 

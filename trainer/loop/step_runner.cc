@@ -72,16 +72,18 @@ StepRunner::StepRunner(RunContext& context, const RunData& data, Replica& replic
     : context_(context), data_(data), replica_(replica) {}
 
 // The planner may have found an encoder that is inline to be faster.
-bool StepRunner::RunsAhead() const {
+bool StepRunner::EncodesAhead() const {
   return context_.config.parallel.prefetch && FillsBubbles(replica_.plan().encoder);
 }
+
+bool StepRunner::RunsAhead() const { return EncodesAhead() || replica_.model().delays_updates(); }
 
 void StepRunner::Start(const DataPosition& position) {
   const auto forming = context_.activity.During("forming the micro-batches of the epoch");
   const RunConfig& config = context_.config;
   const int data_ranks = replica_.data_ranks();
-  const bool ahead = RunsAhead();
-  replica_.model().DropFeatures();
+  const bool ahead = EncodesAhead();
+  replica_.model().DropAhead();
   next_.reset();
   packs_.clear();
   feed_ = std::make_unique<StepFeed>(
@@ -169,6 +171,7 @@ StepRunner::Sums StepRunner::RunMicroBatches(const StepBatches& batches, int64_t
   const double scale = replica_.scaler.scale();
   const double weight = IslandWeight(batches);
   pass.loss_scale = scale / weight;
+  if (next_) pass.next_loss_scale = scale / IslandWeight(next_->plan);
   pass.batch = [&](int i) -> const MicroBatch& {
     while (packs_.size() <= static_cast<size_t>(i)) LoadPack(number, sums);
     return packs_[static_cast<size_t>(i)].batch;
@@ -233,6 +236,7 @@ bool StepRunner::Settle(const StepBatches& batches, int place) {
 
 void StepRunner::DropPacks() {
   packs_.erase(packs_.begin(), packs_.begin() + static_cast<ptrdiff_t>(replica_.accumulation()));
+  if (replica_.model().delays_updates()) return;  // their backwards are still to come
   for (LoadedPack& pack : packs_) pack.batch.pixel_values.reset();
 }
 

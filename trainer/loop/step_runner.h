@@ -44,7 +44,8 @@ class StepRunner {
     double span_s = 0;       // of the passes from start to end
     double predicted_s = 0;
   };
-  bool RunsAhead() const;  // the encoder, a step
+  bool EncodesAhead() const;  // a step
+  bool RunsAhead() const;     // the encoder, or passes of all stages
   // The weight of the targets that this rank's island is to train on.
   double IslandWeight(const StepBatches& batches) const;
   Sums RunMicroBatches(const StepBatches& batches, int64_t number, StepResult& result);

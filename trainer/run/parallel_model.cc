@@ -149,9 +149,11 @@ std::vector<bool> ParallelModel::NeedsPictures(const std::vector<LayerLoad>& loa
   return needs;
 }
 
-void ParallelModel::DropFeatures() {
+void ParallelModel::DropAhead() {
   owners_.clear();
-  part_->DropFeatures();
+  begun_ = false;
+  executor_->DropAhead();
+  part_->DropAhead();
 }
 
 void ParallelModel::RunStep(ModelPart::Pass pass, const StepIdentity& step) {
@@ -159,7 +161,7 @@ void ParallelModel::RunStep(ModelPart::Pass pass, const StepIdentity& step) {
   parameters().ZeroGradient();
   ready_.clear();
   PadLoads(pass.loads);
-  StepLoads loads{pass.loads, std::exchange(owners_, {}), pass.next_loads};
+  StepLoads loads{pass.loads, std::exchange(owners_, {}), pass.next_loads, begun_};
   EQUIPOISE_CHECK(loads.owners.empty() || loads.owners.size() == loads.now.size(),
                   "features of another step");
   taken_ = loads.taken();
@@ -169,7 +171,9 @@ void ParallelModel::RunStep(ModelPart::Pass pass, const StepIdentity& step) {
   part_->Begin(std::move(pass));
   started_s_ = recorder_.NowSeconds();
   executor_->Run(schedule_);
-  owners_ = NextOwnersIn(schedule_, loads);
+  part_->EndStep();
+  begun_ = delays_updates() && !loads.next.empty();
+  if (!delays_updates()) owners_ = NextOwnersIn(schedule_, loads);
 }
 
 void ParallelModel::Evaluate(ModelPart::Pass pass) {

@@ -14,6 +14,7 @@
 #include "parallel/pipeline/executor.h"
 #include "parallel/pipeline/plan_agreement.h"
 #include "parallel/plan.h"
+#include "parallel/schedule/builders.h"
 #include "parallel/schedule/schedule.h"
 #include "parallel/schedule/simulate.h"
 #include "parallel/shards.h"
@@ -51,12 +52,14 @@ class ParallelModel {
   // shard). `pass.loads`
   // are the loads of these micro-batches. Throws ConfigError on every rank when ranks have
   // different schedules or micro-batches, or when the schedule cannot run.
-  // With `pass.next_loads` the encoder also runs on the micro-batches of the next step, which the
-  // next RunStep() has to be given; it takes what was made of them. REQUIRES then: an encoder in
-  // the bubbles, frozen.
+  // With `pass.next_loads` the encoder also runs on the micro-batches of the next step, or all
+  // stages make some of its passes, and the next RunStep() has to be given these; it takes what was
+  // made of them. REQUIRES then: an encoder in the bubbles, frozen, or delays_updates().
   void RunStep(ModelPart::Pass pass, const StepIdentity& step = {});
+  // Whether gradients are those of the weights before the last update (PipeDream-2BW).
+  bool delays_updates() const { return DelaysUpdates(plan_.schedule); }
   // Drops what was made ahead: the next step has other micro-batches.
-  void DropFeatures();
+  void DropAhead();
   // Runs forward only.
   void Evaluate(ModelPart::Pass pass);
 
@@ -148,6 +151,7 @@ class ParallelModel {
   std::vector<Parameter*> encoder_copy_;  // of the encoder, this rank's
   std::set<const Parameter*> ready_;      // parameters whose gradient of this step is complete
   std::vector<int> owners_;               // of features made ahead, as StepLoads has them
+  bool begun_ = false;                    // passes of the next step have run
   int taken_ = 0;
   Schedule schedule_;
   double started_s_ = 0;
