@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "balance/costs/stage_costs.h"
+#include "parallel/schedule/builders.h"
+#include "parallel/schedule/pipedream_2bw.h"
 
 // The peak of a rank is found by walking its list of ops as the executor runs it: a forward adds
 // what the stage keeps, the op that frees it (B, W or U) takes it away, and at each op the layer
@@ -24,6 +26,22 @@ constexpr int64_t kArrivingGradients = int64_t{32} << 20;
 // Bytes of pinned memory for a buffer: LibTorch rounds up to powers of two.
 int64_t Pinned(int64_t bytes) {
   return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(bytes)));
+}
+
+// What delayed updates (PipeDream-2BW) keep beside: weights before the last update and, where
+// passes of the next step make some, its gradients.
+void AddVersions(const CostModel& costs, const Plan& plan, const Schedule& schedule,
+                 const std::vector<int>& stages, MemoryForecast& forecast) {
+  if (!DelaysUpdates(plan.schedule)) return;
+  const PassesAhead ahead = PassesAheadOf(schedule.graph, schedule.own());
+  int64_t trained = 0;
+  bool makes_next = false;
+  for (const int stage : stages) {
+    trained += ParametersOfStage(costs, plan, stage).trained;
+    makes_next = makes_next || MakesNextGradients(schedule.graph, ahead, stage);
+  }
+  forecast.parameters += costs.options().element_bytes * trained;
+  if (makes_next) forecast.gradients += kFp32 * trained;
 }
 
 // Bytes that stay over the whole step. `stages`: of the rank.
@@ -309,13 +327,22 @@ Moment WorstMoment(StageMemory& stages, const Schedule& schedule,
   const std::vector<int> freed_at = FreedAt(schedule, pipeline_rank);
   const std::vector<Op>& list = schedule.ranks[static_cast<size_t>(pipeline_rank)];
   int64_t kept = 0, on_host = 0;
+  for (const int stage : schedule.graph.StagesOf(pipeline_rank)) {
+    for (int m = 0; m < schedule.own(); ++m) {  // in flight from the step before
+      if (!RunsBackward(schedule, stage, m) || RunsForward(schedule, stage, m)) continue;
+      const StagePass& pass = stages.Of(stage, micro_batches[static_cast<size_t>(m)]);
+      kept += pass.kept, on_host += pass.host;
+    }
+  }
   Moment worst;
   for (size_t p = 0; p < list.size(); ++p) {
     const Op& op = list[p];
     if (!IsCompute(op.kind) || !RunsInLane(schedule.graph, op, lane)) continue;
     const int freed = freed_at[p];
     const StagePass& pass = stages.Of(op.stage, micro_batches[static_cast<size_t>(op.micro_batch)]);
-    const bool keeps = IsForward(op.kind) && freed >= 0;
+    // Or the next step frees it.
+    const bool stays = op.micro_batch >= schedule.own() && schedule.graph.HasBackward(op.stage);
+    const bool keeps = IsForward(op.kind) && (freed >= 0 || stays);
     const bool frees = freed == static_cast<int>(p);
     if (op.kind == OpKind::kWeightGradient) {
       kept -= pass.deferred;  // nothing is added: no new peak
@@ -347,6 +374,7 @@ MemoryForecast ForecastMemory(const CostModel& costs, const Plan& plan, const Sc
   std::erase_if(
       own, [&](int stage) { return schedule.graph.stages[static_cast<size_t>(stage)].lane > 0; });
   MemoryForecast forecast = States(costs, plan, own);
+  AddVersions(costs, plan, schedule, own, forecast);
   forecast.communication = BoundaryBuffers(costs, plan, micro_batches, own);
   forecast.gradients += DeferredGradientBytes(costs, plan, schedule, pipeline_rank);
   StageMemory stages(costs, plan);

@@ -169,7 +169,7 @@ double PlanFitter::LowerBound(const Plan& shape) const {
   // The ranks of several components differ whatever the stages: what lies in front is left out.
   if (shape.components.size() > 1) return work / shape.pipeline();
   // Weight gradients may fill what a rank would wait.
-  if (kind.splits_backwards) return work / shape.pipeline();
+  if (kind.splits_backwards || kind.delays_updates) return work / shape.pipeline();
   // Averaged over the ranks, half of the pipeline lies in front; of chunked ranks, their first
   // chunks.
   const double fill = (shape.pipeline() - 1) / 2.0 * lightest / shape.num_stages();
@@ -424,6 +424,8 @@ double PlanFitter::StepSecondsBound(const Plan& plan) const {
   const LayerCostTable& table = Packs().table;
   // Beside the last backwards of the stages in front its own weight gradients may run.
   const bool zero_bubble = KindOfSchedule(plan).splits_backwards;
+  // Passes of the step before or of the next one may run then.
+  const bool waits = !KindOfSchedule(plan).delays_updates;
   std::vector<double> work(static_cast<size_t>(plan.pipeline()), 0.0);
   double before = 0, bound = 0;  // of the least seconds that each stage in front takes
   std::vector<double> in_front(work.size(), 0.0);
@@ -452,7 +454,7 @@ double PlanFitter::StepSecondsBound(const Plan& plan) const {
     }
     if (spread) continue;
     if (place < plan.pipeline()) {
-      in_front[rank] = before;
+      in_front[rank] = waits ? before : 0;
       before += least;
     }
     ++place;

@@ -15,6 +15,7 @@
 #include "balance/search/plan_rejection.h"
 #include "balance/search/plan_shapes.h"
 #include "configs/base/parallel_for.h"
+#include "parallel/schedule/builders.h"
 
 // Branch and bound over the shapes of a plan: mesh, chunks, schedule and ZeRO (PlanShapes()).
 // Shapes are taken in the order of a lower bound of their step, the least communication first among
@@ -282,6 +283,7 @@ class Search {
   // Adds a shape with more of its state shared out, where that is possible.
   static void AddSharded(Plan shape, ShardedState sharded, std::vector<Plan>& shapes) {
     if (shape.same_weights() == 1 || FillsBubbles(shape.encoder)) return;
+    if (DelaysUpdates(shape.schedule)) return;  // of two versions of the weights
     shape.sharded = sharded;
     shape.stage_begins.clear();
     shape.recompute.clear();

@@ -154,6 +154,9 @@ std::vector<Plan> PlansOf(EncoderPlacement encoder, const PlanRequest& request,
 // shortest of all being taken: kOptimus stands for all of them.
 std::vector<EncoderPlacement> Encoders(const PlanRequest& request) {
   if (request.pins.encoder.placement) return {*request.pins.encoder.placement};
+  // It lies in bubbles, of which passes of the next step leave next to none.
+  if (request.pins.schedule && DelaysUpdates(*request.pins.schedule))
+    return {EncoderPlacement::kInline, EncoderPlacement::kDisaggregated};
   // Apart it could not run ahead.
   if (request.pins.encoder.prefetch) return {EncoderPlacement::kInline, EncoderPlacement::kOptimus};
   return {EncoderPlacement::kInline, EncoderPlacement::kDisaggregated, EncoderPlacement::kOptimus};

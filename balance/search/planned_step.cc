@@ -2,6 +2,7 @@
 
 #include "balance/costs/stage_costs.h"
 #include "models/stages/plan_schedule.h"
+#include "parallel/schedule/builders.h"
 #include "parallel/schedule/prefetch.h"
 
 namespace equipoise {
@@ -12,7 +13,11 @@ PlannedStep::PlannedStep(const StageLayout& stages, const LayerCostTable& table,
   const Plan& plan = stages.plan();
   StepLoads loads;
   for (const int pack : own) loads.now.push_back(table.load(pack));
-  if (ahead) {
+  if (DelaysUpdates(plan.schedule)) {
+    loads.next = loads.now;
+    loads.begun = true;
+    packs.insert(packs.end(), own.begin(), own.end());
+  } else if (ahead) {
     const auto count = static_cast<int>(own.size());
     loads.next = loads.now;
     loads.owners = RoundRobinOwners(stages.Encoder(loads.now), plan.pipeline(), count);

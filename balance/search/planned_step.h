@@ -13,7 +13,8 @@ namespace equipoise {
 // A step of a data rank as the planner simulates it: compute ops, reductions and the optimizer's
 // step, and what these take. Of an encoder that runs a step ahead (parallel/schedule/prefetch.h) it
 // is one in the middle of a run: the features of its micro-batches are made, and it makes those of
-// the next step, whose micro-batches are taken to be equal.
+// the next step, whose micro-batches are taken to be equal. So it is of passes that run ahead
+// (parallel/schedule/pipedream_2bw.h).
 struct PlannedStep {
   // `own`: the micro-batches, by number in the table. `ahead`: the encoder runs a step ahead.
   // REQUIRES, where it does: an encoder in the bubbles, frozen.
@@ -22,7 +23,7 @@ struct PlannedStep {
 
   double seconds() const { return SimulateTimes(schedule, costs).step_s; }
 
-  std::vector<int> packs;  // of the next step too, where the encoder runs ahead
+  std::vector<int> packs;  // of the next step too, where the encoder or passes run ahead
   int taken = 0;           // micro-batches whose features are made
   SimulationCosts costs;
   Schedule schedule;

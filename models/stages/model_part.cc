@@ -17,6 +17,7 @@
 #include "parallel/comm/communicator.h"
 #include "parallel/device.h"
 #include "parallel/schedule/builders.h"
+#include "parallel/schedule/pipedream_2bw.h"
 
 namespace equipoise {
 namespace {
@@ -243,7 +244,11 @@ void ModelPart::Begin(Pass pass) {
     EQUIPOISE_CHECK(features_.empty(), "features that no op has taken");
     features_ = std::exchange(next_features_, {});
     if (units != nullptr) units->Expect(SumsOf(*pass_.schedule));
-    if (versions_) versions_->BeginStep(MakesNextGradients());
+    if (versions_) {
+      versions_->BeginStep(std::any_of(stages_.begin(), stages_.end(), [&](const auto& stage) {
+        return MakesNextGradients(plan_.graph(), pass_.schedule->ahead.after, stage.first);
+      }));
+    }
   }
   last_use_.assign(pass_.loads.size() + pass_.next_loads.size(), {});
   const auto is_here = [this](const Op& op) {
@@ -295,17 +300,6 @@ void ModelPart::ShowWeightsFor(int micro_batch) {
   } else {
     versions_->ShowThisStep();
   }
-}
-
-// Whether a pass ahead on this rank is one that adds gradients: a backward, or the forward of the
-// head, which makes its gradient with the loss.
-bool ModelPart::MakesNextGradients() const {
-  const std::vector<int>& backwards = pass_.schedule->ahead.after.backwards;
-  if (backwards.empty()) return false;
-  return std::any_of(stages_.begin(), stages_.end(), [&](const auto& entry) {
-    const int stage = entry.first;
-    return backwards[static_cast<size_t>(stage)] > 0 || stage + 1 == plan_.plan().num_stages();
-  });
 }
 
 const LayerLoad& ModelPart::LoadOf(int micro_batch) const {
@@ -458,13 +452,15 @@ at::Tensor ModelPart::EmptyBoundary(int from, int micro_batch) {
 }
 
 void ModelPart::Reduce(int stage) {
+  if (pass_.evaluate) return;
   if (versions_) versions_->ShowThisStep();
-  if (on_stage_ready && !pass_.evaluate) on_stage_ready(stages_.at(stage)->parameters());
+  if (on_stage_ready) on_stage_ready(stages_.at(stage)->parameters());
 }
 
 void ModelPart::FinishReduction() {
+  if (pass_.evaluate) return;
   if (versions_) versions_->ShowThisStep();
-  if (on_all_ready && !pass_.evaluate) on_all_ready();
+  if (on_all_ready) on_all_ready();
 }
 
 }  // namespace equipoise

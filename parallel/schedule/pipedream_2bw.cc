@@ -170,6 +170,12 @@ PassesAhead PassesAheadOf(const StageGraph& graph, int micro_batches) {
   return ahead;
 }
 
+bool MakesNextGradients(const StageGraph& graph, const PassesAhead& ahead, int stage) {
+  const auto s = static_cast<size_t>(stage);
+  if (!graph.stages[s].needs_weight_gradient || ahead.forwards.empty()) return false;
+  return ahead.backwards[s] > 0 || (graph.stages[s].next.empty() && ahead.forwards[s] > 0);
+}
+
 Schedule BuildPipeDream2Bw(const StageGraph& graph, int micro_batches, bool begun, bool goes_on) {
   CheckGraph(graph);
   EQUIPOISE_CHECK(micro_batches >= 1, micro_batches, " micro-batches");

@@ -9,6 +9,7 @@
 
 #include "parallel/zero/zero_optimizer.h"
 
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
@@ -317,6 +318,26 @@ std::vector<ZeroOptimizer::State> ZeroOptimizer::StatesOf(const std::string& pre
     const std::vector<Range> runs = adamw_.Runs(i);
     if (!runs.empty())
       states.push_back({prefix + parameter->name, parameter, runs, adamw_.PartOf(share, i)});
+  }
+  return states;
+}
+
+std::vector<ZeroOptimizer::State> ZeroOptimizer::StatesOfValues(const std::string& prefix,
+                                                                const at::Tensor& values) const {
+  std::vector<State> states;
+  for (size_t i = 0; i < parameters_.parameters().size(); ++i) {
+    const Parameter* parameter = parameters_.parameters()[i];
+    if (!parameter->trainable || !Saves(i)) continue;
+    const std::vector<Range> runs = adamw_.Runs(i);
+    if (runs.empty()) continue;
+    const int64_t offset = parameters_.gradient_offset(i);
+    std::vector<at::Tensor> parts;
+    for (const Range& run : runs) parts.push_back(values.narrow(0, offset + run.begin, run.size()));
+    const auto make = [parts] { return parts.size() == 1 ? parts.front() : at::cat(parts); };
+    int64_t numel = 0;
+    for (const Range& run : runs) numel += run.size();
+    states.push_back({prefix + parameter->name, parameter, runs,
+                      LazyTensor({numel}, values.scalar_type(), make)});
   }
   return states;
 }

@@ -109,6 +109,9 @@ class ZeroOptimizer {
   // saves.
   std::vector<State> StatesOf(const std::string& prefix, const at::Tensor& share,
                               bool to_save) const;
+  // Likewise what this rank saves of a tensor that each has whole, of the trained parameters, laid
+  // out as FlatParameters::compute().
+  std::vector<State> StatesOfValues(const std::string& prefix, const at::Tensor& values) const;
 
  private:
   bool sharded() const { return shards_.ranks() > 1; }

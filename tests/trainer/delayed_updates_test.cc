@@ -66,6 +66,17 @@ struct Trained {
     model->RunStep(std::move(pass));
     return model->part().loss();
   }
+  // Of the newest weights, whatever passes are under way.
+  double Evaluate() {
+    const MicroBatch batch = RandomBatch(config, {16, 8}, 2, 77);
+    double loss = 0;
+    ModelPart::Pass pass;
+    pass.loads = {LoadOf(config, 2, 24)};
+    pass.batch = [&](int) -> const MicroBatch& { return batch; };
+    pass.on_result = [&](int, const at::Tensor& result) { loss = result.item<double>(); };
+    model->Evaluate(std::move(pass));
+    return loss;
+  }
   void Update(int step) {
     const double norm = optimizer->GradientNorm();
     optimizer->Step(1e-2 / (step + 1), ClipFactor(norm, 0.5 * norm));
@@ -84,6 +95,7 @@ TEST_CASE("delayed updates: gradients are those of the weights before the last u
   RunRanks(1, [&](Communicator& world) {
     Trained delayed("pipedream_2bw", dtype, world);
     Trained newest("gpipe", dtype, world), before("gpipe", dtype, world);
+    CHECK(delayed.Evaluate() == newest.Evaluate());
     for (int step = 0; step < kSteps; ++step) {
       INFO("step " << step);
       const double loss = delayed.Passes(step, /*ahead=*/step + 1 < kSteps);
@@ -98,6 +110,7 @@ TEST_CASE("delayed updates: gradients are those of the weights before the last u
       CHECK(at::equal(delayed.weights(), newest.weights()));
       CHECK(at::equal(delayed.model->part().versions()->previous(), before.weights()));
       CHECK_FALSE(at::equal(delayed.weights(), before.weights()));
+      CHECK(delayed.Evaluate() == newest.Evaluate());
     }
   });
 }

@@ -10,6 +10,7 @@ namespace equipoise {
 namespace {
 
 constexpr const char* kOuterMomentum = "outer_momentum.";
+constexpr const char* kPrevious = "previous.";
 
 using State = ZeroOptimizer::State;
 
@@ -93,6 +94,26 @@ void ReadModel(const std::string& checkpoint_dir, const CheckpointIndex& index,
   optimizer.ReadMoments(
       [&](const std::vector<State>& some) { Read(checkpoint_dir, index, some, own); });
   optimizer.set_steps(index.state.optimizer_step);
+}
+
+void AddPreviousWeights(const ZeroOptimizer& optimizer, const WeightVersions& versions,
+                        std::map<std::string, HeldPiece>& tensors) {
+  if (!versions.previous().defined()) return;
+  for (const State& state : optimizer.StatesOfValues(kPrevious, versions.previous()))
+    Add(state, "", tensors);
+}
+
+void ReadPreviousWeights(const std::string& checkpoint_dir, const CheckpointIndex& index,
+                         const FlatParameters& parameters, WeightVersions& versions) {
+  versions.CopyNewest();
+  if (!Has(index, kPrevious)) return;
+  CheckpointTargets weights;
+  for (size_t i = 0; i < parameters.parameters().size(); ++i) {
+    const Parameter* p = parameters.parameters()[i];
+    if (p->trainable)
+      weights.emplace_back(kPrevious + p->name, HeldPiece(versions.PreviousOf(i), PieceOf(*p)));
+  }
+  ReadCheckpointTensors(checkpoint_dir, index, weights);
 }
 
 at::Tensor ReadRound(const std::string& checkpoint_dir, const CheckpointIndex& index,

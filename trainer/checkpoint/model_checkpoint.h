@@ -3,6 +3,7 @@
 #include <map>
 #include <string>
 
+#include "models/stages/weight_versions.h"
 #include "parallel/diloco/outer_optimizer.h"
 #include "parallel/parameter.h"
 #include "parallel/zero/zero_optimizer.h"
@@ -37,5 +38,13 @@ void ReadModel(const std::string& checkpoint_dir, const CheckpointIndex& index,
 // wrote the checkpoint. Throws as it does.
 at::Tensor ReadRound(const std::string& checkpoint_dir, const CheckpointIndex& index,
                      const ZeroOptimizer& optimizer, const IslandModel& island);
+
+// Where updates are delayed (models/stages/weight_versions.h): the pieces of `previous.NAME`, the
+// weights before the last update, that this rank saves; and reads them. They are the newest where
+// the checkpoint has none. REQUIRES: ReadModel(). Throws as it does.
+void AddPreviousWeights(const ZeroOptimizer& optimizer, const WeightVersions& versions,
+                        std::map<std::string, HeldPiece>& tensors);
+void ReadPreviousWeights(const std::string& checkpoint_dir, const CheckpointIndex& index,
+                         const FlatParameters& parameters, WeightVersions& versions);
 
 }  // namespace equipoise

@@ -156,6 +156,8 @@ TrainState Checkpointer::Load(Replica& replica) {
         ReadModel(start_, index, replica.model().parameters(), replica.optimizer(),
                   Pointer(island));
         if (island) of_island = ReadRound(start_, index, replica.optimizer(), *island);
+        if (WeightVersions* versions = replica.model().part().versions())
+          ReadPreviousWeights(start_, index, replica.model().parameters(), *versions);
       });
     }
     if (!fault) {
@@ -283,8 +285,10 @@ void Checkpointer::Save(const TrainState& state, Replica& replica) {
   const RunConfig& config = context_.config;
   const std::optional<IslandModel> island =
       IslandOf(replica, context_.islands, IsWithinRound(config.train, state.step));
-  const CheckpointContent content{state, Environment(replica.plan()), Sections(), Settings(),
-                                  TensorsToSave(replica.optimizer(), Pointer(island))};
+  CheckpointContent content{state, Environment(replica.plan()), Sections(), Settings(),
+                            TensorsToSave(replica.optimizer(), Pointer(island))};
+  if (const WeightVersions* versions = replica.model().part().versions())
+    AddPreviousWeights(replica.optimizer(), *versions, content.tensors);
   // While steps are skipped no older checkpoint is deleted: the run may have to go back to one.
   const int64_t keep = state.non_finite_in_a_row > 0 ? 0 : config.checkpoint.keep;
   const SavedCheckpoint saved = SaveCheckpoint(config.run.dir, content, keep, context_.world());

@@ -83,12 +83,17 @@ void RunProbe(const RunData& data, Replica& replica, const WorstPack& worst) {
   LoadedPack loaded = data.dataset().Load(worst.pack, model.part().needs_pictures());
   ModelPart::Pass pass;
   pass.loads = worst.loads;
+  if (model.delays_updates()) pass.next_loads = worst.loads;
   pass.batch = [&](int) -> const MicroBatch& { return loaded.batch; };
   pass.settle = [&](int) {
     return AgreeOnFaults(data.dataset(), worst.pack, model.groups().same_batches(), loaded);
   };
-  RunWithinMemory(replica, model.part().device(), "probe", worst.loads,
-                  [&] { model.RunStep(std::move(pass)); });
+  RunWithinMemory(replica, model.part().device(), "probe", worst.loads, [&] {
+    model.RunStep(pass);
+    // With passes ahead, both of the step before and of the next one.
+    if (model.delays_updates()) model.RunStep(pass);
+    model.DropAhead();
+  });
 }
 
 // Logs the fullest rank's bytes, on rank 0. Collective.

@@ -13,6 +13,7 @@
 #include "models/families/modules.h"
 #include "parallel/schedule/builders.h"
 #include "parallel/schedule/schedule_text.h"
+#include "trainer/settings/delayed_updates.h"
 
 namespace equipoise {
 namespace {
@@ -323,6 +324,7 @@ Plan MakePlan(const RunConfig& config, const ModelConfig& model, int ranks) {
         "parallel.tensor to 2 or more, or leave parallel.sequence out");
   }
   RequireContext(config, model);
+  RequireDelayedUpdates(config);
   AssignStages(parallel, plan);
   const std::vector<LayerSpec> specs = LayerSpecs(model);
   const int num_layers = static_cast<int>(specs.size());
@@ -394,6 +396,8 @@ std::string DescribePlan(const Plan& plan) {
   std::string text = DescribeAxes(plan);
   if (plan.pipeline() > 1) {
     text += fmt::format(", {}, layers {}", plan.schedule, fmt::join(plan.stage_layers(), " + "));
+  } else if (DelaysUpdates(plan.schedule)) {
+    text += ", " + plan.schedule;
   }
   if (plan.sequence) text += ", sequence parallel";
   if (plan.shards() > 1 || plan.IsByLayer(ShardedState::kGradients))

@@ -3,6 +3,7 @@
 #include "models/families/families.h"
 #include "parallel/schedule/builders.h"
 #include "trainer/planner/make_plan.h"
+#include "trainer/settings/delayed_updates.h"
 
 namespace equipoise {
 namespace {
@@ -22,6 +23,7 @@ PlanPins PlanPinsOf(const RunConfig& config, const ModelConfig& model) {
   pins.chunks = Pin(parallel.chunks);
   pins.sequence = parallel.sequence;
   RequireContext(config, model);
+  RequireDelayedUpdates(config);
   pins.context = static_cast<int>(parallel.context.value_or(1));
   pins.sharded = ZeroFor(config.train.offload, parallel.zero);
   pins.offloaded = OffloadedOf(config.train.offload);

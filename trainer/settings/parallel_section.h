@@ -73,8 +73,8 @@ struct ParallelSection {
           "full, not anew by the patches of each step");
     visit("schedule", schedule,
           "order of the pipeline's passes: naive, gpipe, 1f1b, zb_h1, interleaved, zb_v, or a file "
-          "that "
-          "holds a schedule; absent = planned");
+          "that holds a schedule; absent = planned; pipedream_2bw, which is never planned, runs "
+          "passes of two steps in turn, on gradients that are one update late");
     visit("chunks", chunks,
           "stages of each pipeline rank that is not the encoder's; absent = planned",
           Between(1, 64));
