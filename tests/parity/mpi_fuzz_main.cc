@@ -74,7 +74,11 @@ void Check(const Cell& cell, Communicator& world) {
 void RunCells(MpiEnvironment& mpi, int cells, unsigned seed) {
   const auto world = MakeWorldCommunicator(mpi, CommOptions());
   testing::Dice dice(seed);
-  for (int i = 0; i < cells; ++i) Check(RandomCell(dice, world->size()), *world);
+  for (int i = 0; i < cells; ++i) {
+    testing::Cell cell = RandomCell(dice, world->size());
+    ThrowDelayed(cell);
+    Check(cell, *world);
+  }
 }
 
 int Main(int cells, unsigned seed) {

@@ -27,4 +27,8 @@ Cell RandomCell(Dice& dice, int most_ranks);
 // The same model, batches and frozen modules, spread at random over another number of ranks.
 Cell SpreadAnew(Cell cell, Dice& dice, int most_ranks);
 
+// Delays the updates of one cell in three that can have them delayed, which is another way to
+// train.
+void ThrowDelayed(Cell& cell);
+
 }  // namespace equipoise::testing
