@@ -46,6 +46,11 @@ TEST_CASE("bubbles have their causes", "[plan_forecast][cpu]") {
   CHECK(filled.uneven_micro_batches == Approx(0).margin(1e-9));
   CHECK(filled.fill_and_drain > 0);
   CHECK(filled.fill_and_drain < 0.6 * even.fill_and_drain);
+  // Passes of the next step fill both ends: (S + 1) / 2 forwards are left of 3 (S - 1).
+  halves.schedule = "pipedream_2bw";
+  const PlanForecast delayed = ForecastPlan(request, halves);
+  CHECK(delayed.bubbles.fill_and_drain < 0.4 * even.fill_and_drain);
+  CHECK(delayed.step_s.p50 < ForecastPlan(request, plan).step_s.p50);
   // Rank 1 gets half the work.
   const LayerLoad heavy = LoadOf(request.model, 8, 4000), light = LoadOf(request.model, 4, 2000);
   for (size_t i = 1; i < 16; i += 2) request.workload.steps[0][i] = light;

@@ -94,6 +94,26 @@ TEST_CASE("a lower bound leaves out no better plan", "[plan_search][cpu]") {
   }
 }
 
+TEST_CASE("updates are delayed where that is asked for", "[plan_search][cpu]") {
+  PlanRequest request = Request("internvl2-8b", 2, 32);
+  request.pins.encoder.placement = std::nullopt;
+  request.keep = 1000;
+  const auto delayed = [](const ScoredPlan& each) { return DelaysUpdates(each.plan.schedule); };
+  const std::vector<ScoredPlan> free = SearchPlans(request).plans;
+  CHECK(std::none_of(free.begin(), free.end(), delayed));
+  request.pins.schedule = "pipedream_2bw";
+  const std::vector<ScoredPlan> all = SearchPlans(request).plans;
+  REQUIRE_FALSE(all.empty());
+  CHECK(std::all_of(all.begin(), all.end(), delayed));
+  for (const ScoredPlan& each : all) {
+    CHECK_FALSE(FillsBubbles(each.plan.encoder));
+    CHECK(each.plan.sharded <= ShardedState::kOptimizer);
+    const PlanFitter fitter(request, each.plan);
+    CHECK(fitter.LowerBound(each.plan) <= each.step_s);
+    CHECK(fitter.StepSecondsBound(each.plan) <= each.step_s * (1 + 1e-12));
+  }
+}
+
 TEST_CASE("what is pinned stays", "[plan_search][cpu]") {
   PlanRequest request = Request("internvl2-26b", 8, 128);
   request.pins.pipeline = 4;

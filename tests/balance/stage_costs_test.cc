@@ -136,6 +136,39 @@ TEST_CASE("the forecast counts states once and activations in flight", "[balance
 }
 
 // A frozen encoder in two copies, one on each rank.
+// PipeDream-2BW keeps as many activations as 1F1B, whether passes of other steps are in its list or
+// not, a second version of the weights, and gradients of the next step where it makes some.
+TEST_CASE("the forecast counts both versions of weights whose updates are delayed",
+          "[balance][cpu]") {
+  Case c;
+  const CostModel costs = c.costs();
+  const LayerLoad load = LoadOf(c.model, 9, 4096);
+  c.loads.assign(8, load);
+  const auto forecast = [&](const std::string& schedule, bool in_middle, int rank) {
+    c.plan.schedule = schedule;
+    const StageLayout stages(c.model, c.plan, {});
+    StepLoads loads{c.loads};
+    if (in_middle) loads.next = c.loads, loads.begun = true;
+    const std::vector<LayerLoad> all = loads.All();
+    const SimulationCosts simulation = StageCosts(costs, c.plan, c.cluster, all);
+    const Schedule step = PlanSchedule(c.plan).StepOps(stages, loads, simulation);
+    return ForecastMemory(costs, c.plan, step, all, rank);
+  };
+  for (int rank = 0; rank < 4; ++rank) {
+    INFO("rank " << rank);
+    const MemoryForecast flushed = forecast("1f1b", false, rank);
+    const MemoryForecast alone = forecast("pipedream_2bw", false, rank);
+    const MemoryForecast middle = forecast("pipedream_2bw", true, rank);
+    CHECK(alone.parameters == 2 * flushed.parameters);
+    // The first two stages run forwards ahead alone.
+    CHECK(alone.gradients == (rank < 2 ? 1 : 2) * flushed.gradients);
+    CHECK(alone.optimizer == flushed.optimizer);
+    CHECK(alone.activations <= flushed.activations);
+    CHECK(middle.activations == flushed.activations);
+    CHECK(middle.gradients == alone.gradients);
+  }
+}
+
 TEST_CASE("the forecast counts features that are made for the next step", "[balance][cpu]") {
   Case c;
   const std::vector<std::string> frozen = {"vision", "projector"};
