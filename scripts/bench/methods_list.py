@@ -61,6 +61,8 @@ METHODS = [
            TENSOR | {"parallel.sequence": "true"}),
     Method("full training, context 2", {"parallel.data": 1, "parallel.context": 2}),
     Method("full training, pipeline 2", PIPELINE),
+    Method("full training, pipeline 2, PipeDream-2BW",
+           PIPELINE | {"parallel.schedule": "pipedream_2bw"}),
     Method("full training, recomputed", RECOMPUTE,
            Peer("Transformers, DDP, gradient checkpointing", ("--recompute",))),
     Method("full training, attention recomputed", {"balance.recompute": "attention"}),

@@ -107,8 +107,12 @@ void RunStep(Runner& runner, const Settings& settings, bool keep) {
   runner.recorder.Start();
   ModelPart::Pass pass;
   pass.loads = settings.loads;
-  pass.loss_scale = 1e-3;
-  pass.batch = [&](int i) -> const MicroBatch& { return settings.batches[static_cast<size_t>(i)]; };
+  pass.loss_scale = pass.next_loss_scale = 1e-3;
+  // Steps in the middle of a run, each like the other.
+  if (runner.model->delays_updates()) pass.next_loads = settings.loads;
+  pass.batch = [&](int i) -> const MicroBatch& {
+    return settings.batches[static_cast<size_t>(i) % settings.batches.size()];
+  };
   runner.model->RunStep(std::move(pass));
   if (!keep) return;
   runner.steps.push_back(runner.model->step_s());
@@ -133,7 +137,10 @@ Json Report(Runner& runner, const Settings& settings, const SimulationCosts& lin
     ops.merge(other["ops"].get<Samples>());
   }
   SimulationCosts costs = link;
-  costs.bytes = CostsOf(settings.config, runner.plan, settings.loads).bytes;
+  std::vector<LayerLoad> loads = settings.loads;
+  if (runner.model->delays_updates())
+    loads.insert(loads.end(), settings.loads.begin(), settings.loads.end());
+  costs.bytes = CostsOf(settings.config, runner.plan, loads).bytes;
   std::vector<double> same_step;  // errors where each step is predicted from its own ops' times
   for (size_t i = 0; i < steps.size(); ++i) {
     costs.seconds = [&](const Op& op) {

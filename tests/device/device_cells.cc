@@ -54,7 +54,7 @@ std::vector<Cell> DeviceCells(bool tensor) {
     for (const int zero : {0, 1}) {
       add([=](Cell& cell) { cell.data = 2, cell.zero = zero; });
     }
-    for (const char* schedule : {"1f1b", "zb_h1", "zb_v"}) {
+    for (const char* schedule : {"1f1b", "zb_h1", "zb_v", "pipedream_2bw"}) {
       add([=](Cell& cell) { cell.pipeline = 2, cell.schedule = schedule; });
     }
     add([](Cell& cell) {

@@ -32,7 +32,8 @@ void Check(const Cell& cell, Queues queues = Queues::kEach) {
 
 TEST_CASE("over NCCL: every schedule with data, pipeline and tensor ranks", "[device]") {
   Cell cell;
-  cell.schedule = GENERATE("naive", "gpipe", "1f1b", "zb_h1", "interleaved", "zb_v");
+  cell.schedule =
+      GENERATE("naive", "gpipe", "1f1b", "zb_h1", "interleaved", "zb_v", "pipedream_2bw");
   cell.data = cell.pipeline = cell.tensor = 2;
   cell.modality = GENERATE("text", "pictures");
   cell.zero = cell.modality == "text" ? 1 : 0;
@@ -43,7 +44,7 @@ TEST_CASE("over NCCL: every schedule with data, pipeline and tensor ranks", "[de
 TEST_CASE("over NCCL: more pipeline ranks", "[device]") {
   Cell cell;
   cell.model = "internvl-llama";
-  cell.schedule = GENERATE("1f1b", "zb_h1", "interleaved", "zb_v");
+  cell.schedule = GENERATE("1f1b", "zb_h1", "interleaved", "zb_v", "pipedream_2bw");
   cell.pipeline = GENERATE(3, 4);
   cell.steps = 2;
   Check(cell);
@@ -53,7 +54,8 @@ TEST_CASE("over NCCL: more pipeline ranks", "[device]") {
 // transfers have to start as one.
 TEST_CASE("over NCCL: streams that share one queue of the hardware", "[device]") {
   Cell cell;
-  cell.schedule = GENERATE("naive", "gpipe", "1f1b", "zb_h1", "interleaved", "zb_v");
+  cell.schedule =
+      GENERATE("naive", "gpipe", "1f1b", "zb_h1", "interleaved", "zb_v", "pipedream_2bw");
   cell.pipeline = GENERATE(2, 3);
   cell.data = cell.pipeline == 2 ? 2 : 1;
   cell.steps = 1;

@@ -7,6 +7,7 @@
 
 #include "parallel/schedule/builders.h"
 #include "parallel/schedule/passes.h"
+#include "parallel/schedule/pipedream_2bw.h"
 #include "parallel/schedule/schedule_text.h"
 
 namespace equipoise {
@@ -35,6 +36,11 @@ void DrawAll() {
       "`zb_v`, 2 ranks with 2 chunks each, 4 micro-batches (likewise; F, I and W as long as each "
       "other)",
       BuildZbV(Chain(2, 2, Placement::kV), 4));
+  Draw(
+      "`pipedream_2bw`, 4 ranks, 4 micro-batches; a step in the middle of a run, from 4 on the "
+      "next "
+      "step's",
+      BuildPipeDream2Bw(Chain(4, 1), 4, /*begun=*/true, /*goes_on=*/true));
   StageGraph encoder = Chain(3, 1);
   encoder.stages[0].encoder = true;
   Draw("`1f1b`, an encoder on rank 0 before a model of 2 ranks, 4 micro-batches",
@@ -61,7 +67,9 @@ Simulation SimulateOf(const std::string& name, int chunks, int micro_batches) {
   };
   costs.kept_bytes = [chunks](int, int) { return 1.0 / chunks; };
   const StageGraph graph = Chain(4, chunks, FindSchedule(name)->placement);
-  const Schedule built = BuildSchedule(name, graph, micro_batches);
+  // Of delayed updates a step in the middle of a run.
+  const Schedule built = DelaysUpdates(name) ? BuildPipeDream2Bw(graph, micro_batches, true, true)
+                                             : BuildSchedule(name, graph, micro_batches);
   return Simulate(CompleteSchedule(built, {}, costs), costs);
 }
 
@@ -71,7 +79,7 @@ void PrintTable() {
       "kept, M = 32 |\n|---|---|---|---|---|---|\n");
   const std::vector<std::pair<std::string, int>> rows = {
       {"naive", 1},       {"gpipe", 1},       {"1f1b", 1}, {"zb_h1", 1},
-      {"interleaved", 2}, {"interleaved", 4}, {"zb_v", 2}};
+      {"interleaved", 2}, {"interleaved", 4}, {"zb_v", 2}, {"pipedream_2bw", 1}};
   for (const auto& [name, chunks] : rows) {
     const Simulation few = SimulateOf(name, chunks, 8), many = SimulateOf(name, chunks, 32);
     std::string kept;
