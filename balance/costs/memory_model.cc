@@ -34,14 +34,14 @@ void AddVersions(const CostModel& costs, const Plan& plan, const Schedule& sched
                  const std::vector<int>& stages, MemoryForecast& forecast) {
   if (!DelaysUpdates(plan.schedule)) return;
   const PassesAhead ahead = PassesAheadOf(schedule.graph, schedule.own());
-  int64_t trained = 0;
-  bool makes_next = false;
   for (const int stage : stages) {
-    trained += ParametersOfStage(costs, plan, stage).trained;
-    makes_next = makes_next || MakesNextGradients(schedule.graph, ahead, stage);
+    const int64_t trained = ParametersOfStage(costs, plan, stage).trained;
+    const NextGradients next = NextGradientsOf(schedule.graph, ahead, stage);
+    forecast.parameters += costs.options().element_bytes * trained;
+    if (next == NextGradients::kAll) forecast.gradients += kFp32 * trained;
+    if (next == NextGradients::kOfHead)
+      forecast.gradients += kFp32 * costs.TrainedParameters(costs.num_layers() - 1);
   }
-  forecast.parameters += costs.options().element_bytes * trained;
-  if (makes_next) forecast.gradients += kFp32 * trained;
 }
 
 // Bytes that stay over the whole step. `stages`: of the rank.

@@ -244,11 +244,7 @@ void ModelPart::Begin(Pass pass) {
     EQUIPOISE_CHECK(features_.empty(), "features that no op has taken");
     features_ = std::exchange(next_features_, {});
     if (units != nullptr) units->Expect(SumsOf(*pass_.schedule));
-    if (versions_) {
-      versions_->BeginStep(std::any_of(stages_.begin(), stages_.end(), [&](const auto& stage) {
-        return MakesNextGradients(plan_.graph(), pass_.schedule->ahead.after, stage.first);
-      }));
-    }
+    if (versions_) versions_->BeginStep(ParametersOfNextStep());
   }
   last_use_.assign(pass_.loads.size() + pass_.next_loads.size(), {});
   const auto is_here = [this](const Op& op) {
@@ -291,6 +287,22 @@ void ModelPart::DropAhead() {
 // Of the next step, whose passes run here.
 bool ModelPart::IsAhead(int micro_batch) const {
   return versions_ && !pass_.evaluate && micro_batch >= pass_.schedule->own();
+}
+
+// The parameters that passes ahead add gradients to: all of a stage with backwards among them; else
+// those of the head, which makes its gradient with the loss.
+std::vector<const Parameter*> ModelPart::ParametersOfNextStep() const {
+  std::vector<const Parameter*> made;
+  for (const auto& [number, stage] : stages_) {
+    const NextGradients next = NextGradientsOf(plan_.graph(), pass_.schedule->ahead.after, number);
+    for (const std::unique_ptr<Layer>& layer : stage->layers()) {
+      const bool head = next == NextGradients::kOfHead && !layer->can_recompute();
+      if (!head && next != NextGradients::kAll) continue;
+      made.insert(made.end(), layer->parameters().begin(), layer->parameters().end());
+      made.insert(made.end(), layer->borrowed().begin(), layer->borrowed().end());
+    }
+  }
+  return made;
 }
 
 void ModelPart::ShowWeightsFor(int micro_batch) {

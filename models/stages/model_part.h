@@ -158,6 +158,7 @@ class ModelPart : public StageRunner {
   void ShowGradients(const Layer& layer);
   bool IsAhead(int micro_batch) const;
   void ShowWeightsFor(int micro_batch);
+  std::vector<const Parameter*> ParametersOfNextStep() const;
   void ReleaseAfter(int stage, int micro_batch, bool forward);
   std::vector<at::Tensor> InputGradients(int stage, int micro_batch, at::Tensor input);
   at::TensorOptions ActivationOptions() const { return at::TensorOptions(device_).dtype(dtype_); }

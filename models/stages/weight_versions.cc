@@ -1,7 +1,9 @@
 #include "models/stages/weight_versions.h"
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/zeros_like.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
 
 #include "configs/base/error.h"
 
@@ -16,8 +18,8 @@ WeightVersions::WeightVersions(FlatParameters& parameters) : parameters_(paramet
   }
 }
 
-at::Tensor WeightVersions::ViewOf(const at::Tensor& flat, const Views& of) const {
-  return flat.narrow(0, of.offset, of.parameter->numel()).view(of.parameter->shape);
+at::Tensor WeightVersions::ViewOf(const at::Tensor& flat, int64_t begin, const Views& of) {
+  return flat.narrow(0, of.offset - begin, of.parameter->numel()).view(of.parameter->shape);
 }
 
 at::Tensor WeightVersions::PreviousOf(size_t index) const {
@@ -30,20 +32,39 @@ void WeightVersions::CopyNewest() {
   const at::Tensor newest = parameters_.compute().narrow(0, 0, parameters_.trained_numel());
   if (!previous_.defined()) {
     previous_ = at::empty(newest.sizes(), newest.options());
-    for (Views& views : views_) views.previous = ViewOf(previous_, views);
+    for (Views& views : views_) views.previous = ViewOf(previous_, 0, views);
   }
   previous_.copy_(newest);
 }
 
-void WeightVersions::BeginStep(bool makes_next) {
+void WeightVersions::BeginStep(const std::vector<const Parameter*>& makes_next) {
   if (!previous_.defined()) CopyNewest();
-  if (next_gradient_.defined()) {
-    parameters_.gradient().copy_(next_gradient_);
-    next_gradient_.zero_();
-  } else if (makes_next) {
-    next_gradient_ = at::zeros_like(parameters_.gradient());
-    for (Views& views : views_) views.next_gradient = ViewOf(next_gradient_, views);
+  for (NextPart& each : next_) {
+    parameters_.gradient().narrow(0, each.offset, each.flat.numel()).copy_(each.flat);
+    each.flat.zero_();
   }
+  const auto lacks = [&](const Views& views) {
+    const bool makes =
+        std::find(makes_next.begin(), makes_next.end(), views.parameter) != makes_next.end();
+    return makes && !views.next_gradient.defined();
+  };
+  for (size_t first = 0; first < views_.size(); ++first) {
+    size_t end = first;
+    while (end < views_.size() && lacks(views_[end])) ++end;
+    if (end == first) continue;
+    AddNextGradients(first, end);
+    first = end;
+  }
+}
+
+// Those of views [first, end), which follow one another in the flat gradient.
+void WeightVersions::AddNextGradients(size_t first, size_t end) {
+  const Views& last = views_[end - 1];
+  const int64_t offset = views_[first].offset;
+  const int64_t numel = last.offset + last.parameter->numel() - offset;
+  next_.push_back({offset, at::zeros({numel}, parameters_.gradient().options())});
+  for (size_t i = first; i < end; ++i)
+    views_[i].next_gradient = ViewOf(next_.back().flat, offset, views_[i]);
 }
 
 void WeightVersions::EndStep() {
@@ -52,7 +73,7 @@ void WeightVersions::EndStep() {
 }
 
 void WeightVersions::Drop() {
-  if (next_gradient_.defined()) next_gradient_.zero_();
+  for (NextPart& each : next_) each.flat.zero_();
 }
 
 void WeightVersions::Show(Shown what) {

@@ -21,9 +21,9 @@ class WeightVersions {
   explicit WeightVersions(FlatParameters& parameters);
 
   // Begins a step: its gradients are what its passes ahead have added, else zero. In the first one
-  // both versions are the same. `makes_next`: passes on this rank add gradients of the next step.
-  // REQUIRES: gradients are zero.
-  void BeginStep(bool makes_next);
+  // both versions are the same. `makes_next`: the parameters that passes of the next step add
+  // gradients to, trained ones among others. REQUIRES: gradients are zero.
+  void BeginStep(const std::vector<const Parameter*>& makes_next);
   // What passes of this step, or of the next one, use. Outside of passes: the newest weights and
   // this step's gradients.
   void ShowThisStep() { Show(kThisStep); }
@@ -54,12 +54,19 @@ class WeightVersions {
     at::Tensor newest, gradient;         // this step's
     at::Tensor previous, next_gradient;  // undefined where there are none
   };
+  // Gradients of the next step, of parameters that lie beside each other.
+  struct NextPart {
+    int64_t offset;  // in the flat gradient
+    at::Tensor flat;
+  };
   void Show(Shown what);
-  at::Tensor ViewOf(const at::Tensor& flat, const Views& of) const;
+  static at::Tensor ViewOf(const at::Tensor& flat, int64_t begin, const Views& of);
+  void AddNextGradients(size_t first, size_t end);
 
   FlatParameters& parameters_;
   std::vector<Views> views_;
-  at::Tensor previous_, next_gradient_;
+  at::Tensor previous_;
+  std::vector<NextPart> next_;
   Shown shown_ = kNewest;
 };
 

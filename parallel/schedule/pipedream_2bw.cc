@@ -170,10 +170,12 @@ PassesAhead PassesAheadOf(const StageGraph& graph, int micro_batches) {
   return ahead;
 }
 
-bool MakesNextGradients(const StageGraph& graph, const PassesAhead& ahead, int stage) {
+NextGradients NextGradientsOf(const StageGraph& graph, const PassesAhead& ahead, int stage) {
   const auto s = static_cast<size_t>(stage);
-  if (!graph.stages[s].needs_weight_gradient || ahead.forwards.empty()) return false;
-  return ahead.backwards[s] > 0 || (graph.stages[s].next.empty() && ahead.forwards[s] > 0);
+  if (!graph.stages[s].needs_weight_gradient || ahead.forwards.empty()) return NextGradients::kNone;
+  if (ahead.backwards[s] > 0) return NextGradients::kAll;
+  const bool loss = graph.stages[s].next.empty() && ahead.forwards[s] > 0;
+  return loss ? NextGradients::kOfHead : NextGradients::kNone;
 }
 
 Schedule BuildPipeDream2Bw(const StageGraph& graph, int micro_batches, bool begun, bool goes_on) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+
 #include "parallel/schedule/schedule.h"
 
 namespace equipoise {
@@ -20,9 +22,10 @@ namespace equipoise {
 // backwards: a gradient of the step then is never waited for longer than by a forward.
 PassesAhead PassesAheadOf(const StageGraph& graph, int micro_batches);
 
-// Whether passes of the next step add to a stage's gradients: backwards do, and forwards of the
-// stage of the loss, whose head makes its gradient with the loss.
-bool MakesNextGradients(const StageGraph& graph, const PassesAhead& ahead, int stage);
+// The gradients of a stage that passes of the next step add to: backwards do to all of them, and
+// forwards of the stage of the loss to those of the head, which makes its gradient with the loss.
+enum class NextGradients : uint8_t { kNone, kOfHead, kAll };
+NextGradients NextGradientsOf(const StageGraph& graph, const PassesAhead& ahead, int stage);
 
 // The step's compute ops. `begun`: passes of this step have been run by the one before, as
 // PassesAheadOf() says; `goes_on`: this one runs such of the next step, whose micro-batches have
