@@ -64,9 +64,9 @@ TEST_CASE("2bw parity: an encoder apart", "[parity][cpu]") {
 
 TEST_CASE("2bw parity: families and adapters", "[parity][cpu]") {
   Cell cell = Delayed();
-  cell.model =
-      GENERATE("internvl-llama", "llava-llama", "qwen3_vl", "qwen2", "internvl-qwen2+lora",
-               "internvl-qwen2+dropout", "internvl-qwen2+int8", "internvl-qwen2+vocabulary");
+  cell.model = GENERATE("internvl-llama", "llava-llama", "qwen3_vl", "qwen2", "internvl-qwen2+lora",
+                        "internvl-qwen2+dropout", "internvl-qwen2+int8",
+                        "internvl-qwen2+vocabulary", "internvl-qwen2+dora", "internvl-drop_path");
   cell.modality = "pictures";
   cell.pipeline = GENERATE(2, 3);
   CheckBits(cell);
@@ -89,7 +89,8 @@ TEST_CASE("2bw parity: frozen modules", "[parity][cpu]") {
 
 TEST_CASE("2bw parity: recomputed passes use the weights of their step", "[parity][cpu]") {
   Cell cell = Delayed();
-  cell.recompute = GENERATE("vision+llm", "attention", "mlp", "random 1", "random 2");
+  cell.recompute =
+      GENERATE("vision+llm", "attention", "mlp", "offload", "full_offload", "random 1", "random 2");
   cell.pipeline = 3;
   cell.modality = GENERATE("mixed", "pictures");
   CheckBits(cell);

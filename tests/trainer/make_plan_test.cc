@@ -169,7 +169,8 @@ TEST_CASE("what is no schedule is refused") {
                     "'gpipe'?");
   parallel.schedule = "optimus";
   CHECK_THROWS_WITH(PlanOf(parallel, 1),
-                    Catch::Matchers::EndsWith("use naive, gpipe, 1f1b, zb_h1, interleaved, zb_v"));
+                    Catch::Matchers::EndsWith("use naive, gpipe, 1f1b, zb_h1, interleaved, zb_v, "
+                                              "pipedream_2bw"));
 }
 
 TEST_CASE("a schedule's file is read once: the plan has what it held") {
