@@ -54,7 +54,6 @@ struct IslandsRequest {
 };
 
 // Input of the search for a plan.
-// Input of the search for a plan.
 struct PlanRequest {
   ModelConfig model;
   std::vector<std::string> frozen;
