@@ -39,8 +39,13 @@ void AddVersions(const CostModel& costs, const Plan& plan, const Schedule& sched
     const NextGradients next = NextGradientsOf(schedule.graph, ahead, stage);
     forecast.parameters += costs.options().element_bytes * trained;
     if (next == NextGradients::kAll) forecast.gradients += kFp32 * trained;
-    if (next == NextGradients::kOfHead)
-      forecast.gradients += kFp32 * costs.TrainedParameters(costs.num_layers() - 1);
+    if (next != NextGradients::kOfHead) continue;
+    // With its copy of a weight that is tied to another stage's, which no layer counts.
+    const LayerSpan layers = plan.LayersOf(stage);
+    int64_t before = 0;
+    for (int layer = layers.begin; layer + 1 < layers.end; ++layer)
+      before += costs.TrainedParameters(layer);
+    forecast.gradients += kFp32 * (trained - before);
   }
 }
 

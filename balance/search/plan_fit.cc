@@ -367,7 +367,9 @@ Schedule PlanFitter::WorstSchedule(Plan& plan) const {
   const int64_t all = request_.workload.global_batch() / plan.data();
   const ScheduleKind* kind = FindSchedule(plan.schedule);
   const bool whole = kind == nullptr || kind->forwards_first || FillsBubbles(plan.encoder);
-  const int64_t rounds = whole ? all : std::min<int64_t>(all, 3 * plan.pipeline());
+  // Micro-batches of two steps may be in flight.
+  const int64_t most = kind != nullptr && kind->delays_updates ? 2 * all : all;
+  const int64_t rounds = whole ? all : std::min<int64_t>(most, 3 * plan.pipeline());
   const std::vector<LayerLoad> loads(static_cast<size_t>(rounds), request_.workload.worst);
   return Ops(
       plan, loads,

@@ -299,7 +299,6 @@ std::vector<const Parameter*> ModelPart::ParametersOfNextStep() const {
       const bool head = next == NextGradients::kOfHead && !layer->can_recompute();
       if (!head && next != NextGradients::kAll) continue;
       made.insert(made.end(), layer->parameters().begin(), layer->parameters().end());
-      made.insert(made.end(), layer->borrowed().begin(), layer->borrowed().end());
     }
   }
   return made;
@@ -369,7 +368,7 @@ const MicroBatch& ModelPart::Batch(int stage, int micro_batch) {
 }
 
 void ModelPart::ReleaseAfter(int stage, int micro_batch, bool forward) {
-  if (IsAhead(micro_batch)) return;
+  if (IsAhead(micro_batch) && plan_.graph().HasBackward(stage)) return;
   const LastUse& last = last_use_[static_cast<size_t>(micro_batch)];
   if (last.stage != stage || last.forward != forward) return;
   for (const bool beside : {false, true}) moved_.erase({micro_batch, beside});

@@ -54,11 +54,12 @@ struct ScheduleKind {
   Schedule (*build)(const StageGraph& graph, int micro_batches) = nullptr;
   // Why it cannot run a graph; "" where it can.
   std::string (*problem)(const StageGraph& graph) = nullptr;
-  bool searched = true;           // by the planner; false: another is as fast and keeps less
-  bool overlaps = true;           // ranks work at the same time
-  bool forwards_first = false;    // every rank keeps all micro-batches of the step
-  bool splits_backwards = false;  // weight gradients fill the bubbles (zero bubble)
-  bool delays_updates = false;    // gradients are those of the weights one update ago
+  // By the planner; false: another is as fast and keeps less, or it trains otherwise.
+  bool searched = true;
+  bool overlaps = true;                    // ranks work at the same time
+  bool forwards_first = false;             // every rank keeps all micro-batches of the step
+  bool splits_backwards = false;           // weight gradients fill the bubbles (zero bubble)
+  bool delays_updates = false;             // gradients are those of the weights one update ago
   int fewest_chunks = 1, most_chunks = 1;  // stages of a rank
   Placement placement = Placement::kLoop;
 

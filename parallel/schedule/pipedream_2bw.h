@@ -29,7 +29,8 @@ NextGradients NextGradientsOf(const StageGraph& graph, const PassesAhead& ahead,
 
 // The step's compute ops. `begun`: passes of this step have been run by the one before, as
 // PassesAheadOf() says; `goes_on`: this one runs such of the next step, whose micro-batches have
-// the numbers from `micro_batches` on. No stage has more micro-batches in flight than in 1F1B.
+// the numbers from `micro_batches` on. No stage has more micro-batches in flight than in 1F1B of as
+// many steps in one.
 // REQUIRES: as Build1F1B().
 Schedule BuildPipeDream2Bw(const StageGraph& graph, int micro_batches, bool begun, bool goes_on);
 

@@ -135,7 +135,6 @@ TEST_CASE("the forecast counts states once and activations in flight", "[balance
   CHECK(ForecastMemory(costs, c.plan, schedule, c.loads, 0).activations < first.activations / 5);
 }
 
-// A frozen encoder in two copies, one on each rank.
 // PipeDream-2BW keeps as many activations as 1F1B, whether passes of other steps are in its list or
 // not, a second version of the weights, and gradients of the next step where it makes some.
 TEST_CASE("the forecast counts both versions of weights whose updates are delayed",
@@ -167,8 +166,15 @@ TEST_CASE("the forecast counts both versions of weights whose updates are delaye
     CHECK(middle.activations == flushed.activations);
     CHECK(middle.gradients == alone.gradients);
   }
+  // Of fewer micro-batches than ranks those of two steps are in flight: as of one step of both.
+  c.loads.assign(2, load);
+  const int64_t middle = forecast("pipedream_2bw", true, 0).activations;
+  CHECK(middle > forecast("pipedream_2bw", false, 0).activations);
+  c.loads.assign(4, load);
+  CHECK(middle <= forecast("pipedream_2bw", false, 0).activations);
 }
 
+// A frozen encoder in two copies, one on each rank.
 TEST_CASE("the forecast counts features that are made for the next step", "[balance][cpu]") {
   Case c;
   const std::vector<std::string> frozen = {"vision", "projector"};

@@ -183,6 +183,18 @@ def adapters(results, folder, config, whole):
                       tiny_case.losses(run)[4:] == tiny_case.losses(on), str(other)[:200])
 
 
+def diverged(results, folder, config):
+    """Weights that steps fail with are of the last two updates: neither is gone on from."""
+    run = f"{folder}/diverged"
+    line = dict(parallel__pipeline=2, train__warmup=1)
+    done = tiny_case.run(config, 2, "train", run__dir=run,
+                         **{**SETTINGS, **line, "train__lr": "1e10"})
+    results.check("a run that diverges ends after five skipped steps", done.returncode == 5 and
+                  "5 in a row" in done.stderr, done.stderr[-400:])
+    train(results, "the same command goes on with a lower rate", config, 2, run,
+          **{**line, "train__lr": "1e-4"})
+
+
 def shown(results, folder, config):
     plan = tiny_case.run(config, 1, "plan", "--ranks", "4", "--json", f"{folder}/plan.json",
                          **{**SETTINGS, "parallel__pipeline": 4})
@@ -198,8 +210,10 @@ def shown(results, folder, config):
     traced = f"{folder}/traced"
     train(results, "a trace", config, 2, traced, run__trace_steps=3, parallel__pipeline=2,
           run__probe="true")
-    doctor = tiny_case.program("doctor", traced)
-    results.check("doctor reads its run", doctor.returncode == 0, doctor.stderr[-300:])
+    for name, source in (("run", traced), ("plan", f"{folder}/plan.json"),
+                         ("run without a trace", f"{folder}/whole")):
+        doctor = tiny_case.program("doctor", source)
+        results.check(f"doctor reads its {name}", doctor.returncode == 0, doctor.stderr[-300:])
 
 
 def refusals(results, folder, config):
@@ -230,6 +244,7 @@ def main():
                            lambda: stops(results, folder, config, whole),
                            lambda: damaged(results, folder, config),
                            lambda: adapters(results, folder, config, whole),
+                           lambda: diverged(results, folder, config),
                            lambda: shown(results, folder, config),
                            lambda: refusals(results, folder, config))
     shutil.rmtree(folder)

@@ -80,6 +80,17 @@ TEST_CASE("2bw parity: tied weights", "[parity][cpu]") {
   CheckBounds(cell);
 }
 
+// Both ends on the last of two ranks, which runs forwards ahead alone.
+TEST_CASE("2bw parity: tied weights in one stage", "[parity][cpu]") {
+  Cell cell = Delayed();
+  cell.model = "qwen2_vl";
+  cell.modality = "pictures";
+  cell.encoder = EncoderPlacement::kDisaggregated;
+  cell.pipeline = GENERATE(2, 3);
+  cell.encoder_ranks = cell.pipeline - 1;
+  CheckBits(cell);
+}
+
 TEST_CASE("2bw parity: frozen modules", "[parity][cpu]") {
   Cell cell = Delayed();
   cell.freeze = GENERATE(Modules{"vision"}, Modules{"llm"}, Modules{"vision", "llm"});

@@ -10,6 +10,7 @@
 #include "balance/costs/stage_costs.h"
 #include "balance/groups/workload.h"
 #include "balance/search/plan_fit.h"
+#include "parallel/schedule/builders.h"
 #include "parallel/schedule/schedule_text.h"
 #include "parallel/schedule/simulate.h"
 #include "trainer/planner/plan_trace.h"
@@ -54,11 +55,13 @@ class InsideOps {
   }
 
  private:
-  // Those of the timeline's ops: of the next step too, where the encoder runs ahead (PlannedStep).
+  // Those of the timeline's ops: of the next step too, where the encoder or passes run ahead
+  // (PlannedStep).
   static std::vector<LayerLoad> LoadsOf(const PlanRequest& request, const Plan& plan) {
     const std::vector<LayerLoad> now = PlanFitter(request, plan).HeaviestLoads(plan.data());
     std::vector<LayerLoad> all = now;
-    if (request.RunsAhead(plan)) all.insert(all.end(), now.begin(), now.end());
+    if (request.RunsAhead(plan) || DelaysUpdates(plan.schedule))
+      all.insert(all.end(), now.begin(), now.end());
     return all;
   }
   static Plan UpTo(ShardedState state, Plan plan) {

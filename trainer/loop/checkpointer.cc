@@ -14,6 +14,7 @@
 #include "configs/base/error.h"
 #include "configs/yaml/config_json.h"
 #include "models/ops/matrix_product.h"
+#include "parallel/schedule/builders.h"
 #include "parallel/schedule/plan_hash.h"
 #include "trainer/checkpoint/base_weights.h"
 #include "trainer/checkpoint/model_checkpoint.h"
@@ -302,8 +303,14 @@ void Checkpointer::EndForSkippedSteps(const TrainState& state, const NonFiniteGu
   if (context_.rank() == 0 && guard.doubts_weights()) {
     const std::string why = fmt::format("steps {} to {} with these weights were not finite",
                                         state.step + 2 - guard.in_a_row(), state.step + 1);
-    const std::vector<std::string> names =
-        MarkUnsound(context_.config.run.dir, state.optimizer_step, why);
+    // With delayed updates the row's first step was of the weights before the last update.
+    const bool delayed = DelaysUpdates(context_.config.parallel.schedule.value_or(""));
+    std::vector<std::string> names;
+    for (int64_t step = state.optimizer_step - (delayed ? 1 : 0); step <= state.optimizer_step;
+         ++step) {
+      for (std::string& name : MarkUnsound(context_.config.run.dir, step, why))
+        names.push_back(std::move(name));
+    }
     marked = fmt::format("{}", fmt::join(names, ", "));
   }
   marked = BroadcastText(context_.world(), marked, 0);

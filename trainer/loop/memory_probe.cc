@@ -57,17 +57,19 @@ WorstPack FindWorst(std::vector<Pack> packs, const Replica& replica) {
   const auto loads_of = [&replica](const Pack& pack) {
     return std::vector<LayerLoad>(static_cast<size_t>(replica.accumulation()), pack.load());
   };
+  const ParallelModel& model = replica.model();
   // The first pack has pictures if any has, so the schedule leaves out no stage.
-  const Schedule schedule = replica.model().StepSchedule(loads_of(packs.front()));
+  const Schedule schedule = model.StepSchedule(model.LoadsAtPeak(loads_of(packs.front())));
   WorstPack worst;
   int64_t most = -1;
   for (Pack& pack : packs) {
     const std::vector<LayerLoad> loads = loads_of(pack);
+    const std::vector<LayerLoad> at_peak = model.LoadsAtPeak(loads);
     std::vector<int64_t> bytes;
     bytes.reserve(static_cast<size_t>(replica.plan().pipeline()));
     for (int rank = 0; rank < replica.plan().pipeline(); ++rank) {
       // What the reserve is for, the allocator's tensors do not hold.
-      const MemoryForecast forecast = replica.forecast().Memory(schedule, loads, rank);
+      const MemoryForecast forecast = replica.forecast().Memory(schedule, at_peak, rank);
       bytes.push_back(forecast.total() - forecast.reserve);
     }
     const int64_t highest = *std::max_element(bytes.begin(), bytes.end());

@@ -19,8 +19,9 @@ void RunWithinMemory(const Replica& replica, at::Device device, const std::strin
     passes();
   } catch (const c10::OutOfMemoryError&) {
     const CpuMemory memory = GetMemory(device);
-    const MemoryForecast forecast = replica.forecast().Memory(replica.model().StepSchedule(loads),
-                                                              loads, replica.pipeline_rank());
+    const std::vector<LayerLoad> at_peak = replica.model().LoadsAtPeak(loads);
+    const MemoryForecast forecast = replica.forecast().Memory(replica.model().StepSchedule(at_peak),
+                                                              at_peak, replica.pipeline_rank());
     throw RunError(fmt::format(
         "{}: GPU {} is out of memory: {:.2f} GiB in tensors, {:.2f} GiB taken from the device; "
         "forecast {:.2f} GiB; lower balance.tokens or balance.tiles, or set train.moments: bf16, "

@@ -74,6 +74,12 @@ Replica::Replica(RunContext& context, const ModelConfig& config, const Plan& pla
   Build();
   if (!context.config.train.offload.empty() && context.device().is_cpu())
     spdlog::info("train.offload saves nothing on a CPU, whose memory is the host's");
+  if (model_->delays_updates() && plan_.pipeline() == 1 && context.world().size() > 1)
+    spdlog::warn(
+        "parallel.schedule: {} gains nothing without pipeline ranks, and its updates come late; "
+        "set "
+        "parallel.pipeline to 2 or more, or another schedule",
+        plan_.schedule);
   if (outer_) {
     const std::string islands = DescribeIslands(context.config, context.world().size());
     spdlog::info("DiLoCo: {}, which take {} steps by themselves before each outer step",

@@ -149,6 +149,12 @@ std::vector<bool> ParallelModel::NeedsPictures(const std::vector<LayerLoad>& loa
   return needs;
 }
 
+std::vector<LayerLoad> ParallelModel::LoadsAtPeak(std::vector<LayerLoad> loads) const {
+  const std::vector<LayerLoad> next = loads;
+  if (delays_updates()) loads.insert(loads.end(), next.begin(), next.end());
+  return loads;
+}
+
 void ParallelModel::DropAhead() {
   owners_.clear();
   begun_ = false;

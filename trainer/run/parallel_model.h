@@ -58,6 +58,9 @@ class ParallelModel {
   void RunStep(ModelPart::Pass pass, const StepIdentity& step = {});
   // Whether gradients are those of the weights before the last update (PipeDream-2BW).
   bool delays_updates() const { return DelaysUpdates(plan_.schedule); }
+  // Of a step's micro-batches, those whose schedule brings each rank to its peak of memory: where
+  // passes run ahead those of two steps may be in flight.
+  std::vector<LayerLoad> LoadsAtPeak(std::vector<LayerLoad> loads) const;
   // Drops what was made ahead: the next step has other micro-batches.
   void DropAhead();
   // Runs forward only.
