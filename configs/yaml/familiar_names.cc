@@ -38,7 +38,8 @@ constexpr std::array<Familiar, 24> kFamiliar = {{
     {" freeze_llm freeze_backbone freeze_mlp freeze_vit freeze_vision_tower freeze_aligner ",
      "the key here is model.freeze, a list of vision, projector and llm"},
     {" dataset data_path meta_path train_file train_files dataset_dir ",
-     "the key here is data.train, a list of {annotations: FILE.jsonl, images: FOLDER}"},
+     "the key here is data.train, a list of {annotations: FILE.jsonl, images: FOLDER} or "
+     "{annotations: dataset_info.json, datasets: [NAME]}"},
     {" eval_dataset val_dataset validation_file ", "the key here is data.eval"},
     {" image_folder image_dir media_dir ", "the key here is images, of each source in data.train"},
     {" follow_links ", "the key here is data.allow_outside"},

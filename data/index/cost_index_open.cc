@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "configs/base/error.h"
+#include "configs/yaml/config_json.h"
 #include "data/index/cost_index_build.h"
 #include "data/index/cost_index_file.h"
 #include "data/records/annotation_file.h"
@@ -75,6 +76,10 @@ std::string PicturesFrom(const SourceConfig& source) {
   return error ? source.images : images.lexically_relative(annotations.parent_path()).string();
 }
 
+std::string KeysText(const RecordKeys& keys) {
+  return ConfigToJson(keys.columns).dump() + ConfigToJson(keys.tags).dump();
+}
+
 constexpr uint32_t kOldest = 1, kNewest = CostIndexHeader().version;  // versions of the format
 
 // The key of an index in a version of the format.
@@ -108,6 +113,7 @@ uint64_t KeyOf(const std::vector<SourceConfig>& sources, const std::vector<uint6
     key << ' ' << contents[i] << ' ' << std::quoted(PicturesFrom(sources[i]));
   for (size_t i = 0; i < sources.size(); ++i) {
     if (sources[i].max_tiles > 0) key << " tiles " << i << ' ' << sources[i].max_tiles;
+    if (sources[i].keys.given()) key << " keys " << i << ' ' << KeysText(sources[i].keys);
   }
   const std::string text = key.str();
   return XXH3_64bits(text.data(), text.size());
@@ -337,6 +343,15 @@ std::string DescribeTooLong(const CostIndex& index, const std::vector<SourceConf
                      longer, least, most);
 }
 
+// Why a record cannot be used, as it is read again.
+std::string ReasonOf(const SampleCost& cost, const std::vector<SourceConfig>& sources,
+                     const SampleOptions& options, const ChatTemplate& chat_template) {
+  if (cost.defect == Defect::kLineTooLong) return "";
+  const AnnotationFile file(sources[cost.source].annotations);
+  const SampleScanner scanner(sources, options, &chat_template);
+  return scanner.Scan(cost.source, file.Record(cost.offset, cost.bytes)).reason;
+}
+
 [[noreturn]] void FailBad(const CostIndex& index, const std::vector<SourceConfig>& sources,
                           const DataConfig& config, const ChatTemplate& chat_template,
                           const CostIndexOptions& options) {
@@ -348,9 +363,11 @@ std::string DescribeTooLong(const CostIndex& index, const std::vector<SourceConf
   for (int64_t i = 0; i < index.size() && shown < 3; ++i) {
     const SampleCost& cost = index[i];
     if (cost.defect == Defect::kNone) continue;
-    text += fmt::format(" {}:{} ({})", sources[cost.source].annotations, cost.line,
-                        DefectName(cost.defect));
-    ++shown;
+    // Of the first the reason too, which the index does not hold: often it is that of all.
+    const std::string reason =
+        shown++ > 0 ? "" : ReasonOf(cost, sources, SampleOptionsOf(config, options), chat_template);
+    text += fmt::format("{} {}:{} ({}{}{})", shown > 1 ? "," : "", sources[cost.source].annotations,
+                        cost.line, DefectName(cost.defect), reason.empty() ? "" : ": ", reason);
   }
   text += DescribeTooLong(index, sources, SampleOptionsOf(config, options), chat_template);
   throw DataError(text + "; see all with `equipoise data CONFIG check`");

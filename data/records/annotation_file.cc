@@ -17,9 +17,10 @@ namespace equipoise {
 bool IsShardName(const std::string& path) { return path.ends_with(".tar"); }
 bool IsParquetName(const std::string& path) { return path.ends_with(".parquet"); }
 
-ParsedRecord ParseRecordIn(const std::string& path, std::string_view text) {
-  if (IsShardName(path)) return ParseShardRecord(text);
-  return IsParquetName(path) ? ParseParquetRecord(text) : ParseRecord(text);
+ParsedRecord ParseRecordIn(const SourceConfig& source, std::string_view text) {
+  if (IsShardName(source.annotations)) return ParseShardRecord(text, source.keys);
+  return IsParquetName(source.annotations) ? ParseParquetRecord(text, source.keys)
+                                           : ParseRecord(text, source.keys);
 }
 
 namespace {

@@ -11,6 +11,7 @@
 #include "data/records/parquet_file.h"
 #include "data/records/record.h"
 #include "data/records/record_reader.h"
+#include "data/settings/data_config.h"
 
 namespace equipoise {
 
@@ -27,8 +28,8 @@ enum class AnnotationForm {
 bool IsShardName(const std::string& path);
 bool IsParquetName(const std::string& path);
 
-// Parses a record as it lies in the file of that name. Never throws.
-ParsedRecord ParseRecordIn(const std::string& path, std::string_view text);
+// Parses a record as it lies in the source's file. Never throws.
+ParsedRecord ParseRecordIn(const SourceConfig& source, std::string_view text);
 
 // A file of records, in the form that its name or first bytes show. A record is a range of bytes,
 // found without a whole file in memory. Thread-safe.

@@ -8,6 +8,7 @@
 
 #include "configs/base/error.h"
 #include "configs/base/shown_text.h"
+#include "data/records/known_keys.h"
 #include "data/records/parquet_api.h"
 #include "data/records/record_forms.h"
 #include "data/records/refusal.h"
@@ -84,7 +85,7 @@ std::string ParquetFile::Row(int64_t row) const {
   return text;
 }
 
-ParsedRecord ParseParquetRecord(std::string_view row) {
+ParsedRecord ParseParquetRecord(std::string_view row, const RecordKeys& keys) {
   return Guarded([&](Record& record) {
     const size_t end = std::min(row.find('\0'), row.size());
     for (size_t at = end + 1; at + 8 <= row.size();) {
@@ -95,7 +96,8 @@ ParsedRecord ParseParquetRecord(std::string_view row) {
       record.given.emplace_back(row.substr(at, size));
       at += size;
     }
-    ReadConversation(row.substr(0, end), record);
+    std::string held;
+    ReadConversation(InKnownKeys(row.substr(0, end), keys, held), record);
     record.given.clear();
     CheckRecord(record);
   });

@@ -34,7 +34,7 @@ class ParquetFile {
   int64_t rows_ = 0, stride_ = 1;
 };
 
-// Parses a row: a record in any form of record_forms.h, its pictures behind it. Never throws.
-ParsedRecord ParseParquetRecord(std::string_view row);
+// Parses a row: a record as ParseRecord() takes it, its pictures behind it. Never throws.
+ParsedRecord ParseParquetRecord(std::string_view row, const RecordKeys& keys = {});
 
 }  // namespace equipoise

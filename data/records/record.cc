@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "data/records/known_keys.h"
 #include "data/records/record_forms.h"
 #include "data/records/refusal.h"
 #include "data/text/chat_template.h"
@@ -41,9 +42,10 @@ void CheckRecord(Record& record) {
   if (!wrong.empty()) Refuse(Defect::kPlaceholders, wrong);
 }
 
-ParsedRecord ParseRecord(std::string_view text) {
+ParsedRecord ParseRecord(std::string_view text, const RecordKeys& keys) {
   return Guarded([&](Record& record) {
-    ReadConversation(text, record);
+    std::string held;
+    ReadConversation(InKnownKeys(text, keys, held), record);
     CheckRecord(record);
   });
 }

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "data/records/defect.h"
+#include "data/settings/record_keys.h"
 #include "data/text/conversation.h"
 
 namespace equipoise {
@@ -22,8 +23,8 @@ struct ParsedRecord {
 // ignored. A record with one picture and no `<image>` gets `<image>` and a line end before its
 // first user turn, as InternVL does; otherwise the user turns hold as many `<image>` as there are
 // pictures. `<image>` in other turns is text. Defective records keep their id where it can be read.
-// Pure; never throws.
-ParsedRecord ParseRecord(std::string_view text);
+// `keys` are those of the source, where its records have others (known_keys.h). Pure; never throws.
+ParsedRecord ParseRecord(std::string_view text, const RecordKeys& keys = {});
 
 // Checks the order of a record's turns, and that something is trained on; makes its `<image>` agree
 // with its pictures. Throws Refusal (refusal.h).

@@ -65,15 +65,15 @@ std::optional<ImageSize> SizeByHead(const OpenedImage& opened, std::string* byte
 
 void RequireListedFiles(const SourceConfig& source) {
   if (source.listed_in.empty()) return;
-  constexpr char kFrom[] = "paths in it are relative to the current folder; correct it there";
+  constexpr char kFrom[] = "correct it there, or start where its paths lead";
   const OpenedFile records = OpenRegularFile(source.annotations);
   if (!records.problem.empty()) {
-    throw DataError(fmt::format("{}: annotation: {}: {}; {}", source.listed_in,
-                                ShownText(source.annotations), records.problem, kFrom));
+    throw DataError(fmt::format("{}: {}: {}; {}", source.listed_in, ShownText(source.annotations),
+                                records.problem, kFrom));
   }
   std::error_code error;
   if (std::filesystem::is_directory(source.images, error)) return;
-  throw DataError(fmt::format("{}: root: {}: is no folder; {}", source.listed_in,
+  throw DataError(fmt::format("{}: {}: is no folder of pictures; {}", source.listed_in,
                               ShownText(source.images), kFrom));
 }
 
@@ -85,11 +85,10 @@ PictureLoad ScannedSample::all_pictures() const {
 
 SampleScanner::SampleScanner(const std::vector<SourceConfig>& sources, SampleOptions options,
                              const ChatTemplate* chat_template)
-    : options_(options), chat_template_(chat_template) {
+    : sources_(sources), options_(options), chat_template_(chat_template) {
   for (const SourceConfig& source : sources) {
     RequireListedFiles(source);
     folders_.emplace_back(source.images, options.allow_outside);
-    annotations_.push_back(source.annotations);
     TilesConfig tiles = options.tiles;
     if (source.max_tiles > 0) {
       tiles.max = source.max_tiles;
@@ -107,7 +106,7 @@ ScannedSample SampleScanner::Scan(size_t source, std::string_view text,
     Refuse(sample, Defect::kLineTooLong, "the record is longer than data.limits.record_bytes");
     return sample;
   }
-  ParsedRecord parsed = ParseRecordIn(annotations_[source], text);
+  ParsedRecord parsed = ParseRecordIn(sources_[source], text);
   sample.record = std::move(parsed.record);
   if (parsed.defect != Defect::kNone) Refuse(sample, parsed.defect, parsed.reason);
   if (sample.defect == Defect::kNone) {

@@ -23,8 +23,8 @@ struct SampleOptions {
   int64_t max_frames = 0;      // of a video (VideoLimits::frames)
 };
 
-// Requires the files of a source that a meta file lists, whose keys and names are others than those
-// of data.train. Throws DataError that names that file, the entry and the key.
+// Requires the files of a source that a meta file lists. Throws DataError that names that file, the
+// entry and the path.
 void RequireListedFiles(const SourceConfig& source);
 
 // One record as the model will see it, or the defect that makes it unusable.
@@ -70,8 +70,8 @@ class SampleScanner {
   // The picture `index` of a record of source `source`, wherever it lies.
   OpenedImage Open(size_t source, const Record& record, size_t index) const;
 
-  std::vector<ImageFolder> folders_;      // one for each source
-  std::vector<std::string> annotations_;  // their paths, likewise
+  std::vector<SourceConfig> sources_;
+  std::vector<ImageFolder> folders_;  // one for each source
   SampleOptions options_;
   std::vector<ImageProcessor> processors_;  // one for each source
   const ChatTemplate* chat_template_;

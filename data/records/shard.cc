@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "configs/base/error.h"
+#include "data/records/known_keys.h"
 #include "data/records/record_forms.h"
 #include "data/records/refusal.h"
 #include "data/records/tar_reader.h"
@@ -145,11 +146,12 @@ void TakePictures(const std::vector<Member>& pictures, Record& record) {
   }
 }
 
-Record ReadRecord(const ShardSample& sample) {
+Record ReadRecord(const ShardSample& sample, const RecordKeys& keys) {
   Record record;
   record.id = sample.key;
-  if (sample.json && (!sample.text || HasConversation(*sample.json))) {
-    ReadConversation(*sample.json, record);
+  if (sample.json && (!sample.text || keys.given() || HasConversation(*sample.json))) {
+    std::string held;
+    ReadConversation(InKnownKeys(*sample.json, keys, held), record);
     if (record.id.empty()) record.id = sample.key;
   } else if (sample.text) {
     std::string question;
@@ -205,11 +207,11 @@ bool HasEndMark(const TextFile& file) {
          std::string::npos;
 }
 
-ParsedRecord ParseShardRecord(std::string_view sample) {
+ParsedRecord ParseShardRecord(std::string_view sample, const RecordKeys& keys) {
   return Guarded([&](Record& record) {
     const ShardSample members = ReadSample(sample);
     record.id = members.key;
-    record = ReadRecord(members);
+    record = ReadRecord(members, keys);
     CheckRecord(record);
   });
 }

@@ -28,6 +28,6 @@ std::vector<RecordExtent> FindSamples(class TarReader& members);
 // are members by full name or base name; where it names as many as there are and none is a member,
 // or names none, they are the members in their order. Videos are members by name; all of them in
 // their order where there are no pictures and the record names no video. Never throws.
-ParsedRecord ParseShardRecord(std::string_view sample);
+ParsedRecord ParseShardRecord(std::string_view sample, const RecordKeys& keys = {});
 
 }  // namespace equipoise

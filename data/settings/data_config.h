@@ -5,6 +5,7 @@
 
 #include "configs/yaml/fields.h"
 #include "data/settings/chat_templates.h"
+#include "data/settings/record_keys.h"
 
 namespace equipoise {
 
@@ -15,8 +16,10 @@ struct SourceConfig {
   std::string images = ".";
   double repeat = 1.0;
   int64_t max_tiles = 0;
+  std::vector<std::string> datasets = {};
+  RecordKeys keys = {};
   // No fields of their own, set where a source that stands for several files is taken apart:
-  std::string listed_in = {};  // `meta.json: NAME` for a source of a meta file
+  std::string listed_in = {};  // `meta.json: NAME` for a source of a list of data sets
   std::string range = {};      // for a file of a range, the range as it was given
   int64_t files = 1;           // of the range, in its first file; 0 in the others
 
@@ -25,15 +28,25 @@ struct SourceConfig {
     visit(
         "annotations", annotations,
         "file of records: JSONL, a JSON array, a WebDataset shard (a.tar), Parquet (a.parquet), a "
-        "range of files (a-{000..127}.tar), or InternVL's meta file of sources");
+        "range of files (a-{000..127}.tar), a folder of such files, or a list of data sets: "
+        "InternVL's meta file, "
+        "LLaMA-Factory's dataset_info.json");
+    visit("datasets", datasets, "names of those to take from a list; of InternVL's all where none");
     visit("images", images,
-          "folder that the records' image paths are relative to (not of shards and meta files)");
+          "folder that the records' image paths are relative to (not of shards and InternVL's "
+          "meta files; with a dataset_info.json its own where not given)");
     visit("repeat", repeat,
           "times that the records are used in an epoch; a fraction below 1 takes the first part; "
           "held-out records are used once",
           Between(0, 1000));
     visit("max_tiles", max_tiles, "data.tiles.max of this source's pictures; 0 = that of all",
           Between(0, 64));
+    visit("columns", keys.columns,
+          "keys of records that have others than docs/data.md's: prompt, query, response, history, "
+          "messages, system, tools, images, videos");
+    visit("tags", keys.tags,
+          "likewise of their turns: role_tag, content_tag; and words for who speaks: user_tag, "
+          "assistant_tag, system_tag, function_tag, observation_tag");
   }
 };
 

@@ -391,7 +391,10 @@ TEST_CASE("too many bad records stop the run with counts and examples", "[data][
   const std::string message = MessageOf([&] { data.Open(); });
   CHECK(message.find("2 of 10 records") != std::string::npos);
   CHECK(message.find("1 bad_json, 1 bad_field") != std::string::npos);
-  CHECK(message.find("train.jsonl:5 (bad_field)") != std::string::npos);
+  // The reason of the first.
+  CHECK(message.find("train.jsonl:5 (bad_field: there is no conversation: none of") !=
+        std::string::npos);
+  CHECK(message.find("train.jsonl:9 (bad_json); see all") != std::string::npos);
 }
 
 TEST_CASE("records that are too long for data.max_tokens are told with theirs", "[data][cpu]") {
@@ -407,7 +410,7 @@ TEST_CASE("records that are too long for data.max_tokens are told with theirs", 
                                  index[0].tokens, index[1].tokens);
   CHECK_THAT(MessageOf([&] { data.Open(); }), Catch::Contains(words));
   data.WriteRecords({RecordLine("b", "", std::string(300, 'q'), "B"), "{}", "{}"});
-  CHECK(MessageOf([&] { data.Open(); }).find("data.max_tokens") == std::string::npos);
+  CHECK(MessageOf([&] { data.Open(); }).find("data.max_tokens is") == std::string::npos);
 }
 
 TEST_CASE("records are looked at again before a cached index refuses them", "[data][cpu]") {
@@ -457,10 +460,10 @@ TEST_CASE("missing, empty and wrong files are the user's errors", "[data][cpu]")
   CHECK(MessageOf(open).find("nowhere: cannot open the image folder") != std::string::npos);
   data.config.train[0].listed_in = "meta.json: coco";
   CHECK(MessageOf(open) ==
-        "meta.json: coco: root: " + (data.folder / "nowhere") +
-            ": is no folder; paths in it are relative to the current folder; correct it there");
+        "meta.json: coco: " + (data.folder / "nowhere") +
+            ": is no folder of pictures; correct it there, or start where its paths lead");
   data.config.train[0].annotations = "none.jsonl";
-  CHECK(MessageOf(open).starts_with("meta.json: coco: annotation: none.jsonl: cannot be opened: "));
+  CHECK(MessageOf(open).starts_with("meta.json: coco: none.jsonl: cannot be opened: "));
   data.config.train.clear();
   CHECK_THROWS_AS(open(), ConfigError);
 }

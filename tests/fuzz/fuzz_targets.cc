@@ -71,8 +71,15 @@ void RunJson(std::string_view bytes) {
 }
 
 void RunRecord(std::string_view bytes) {
-  const ParsedRecord parsed = ParseRecord(bytes);
-  EQUIPOISE_CHECK(parsed.reason.empty() == (parsed.defect == Defect::kNone));
+  RecordKeys turns, pairs;  // of the sources' own, by the names that the seeds have
+  turns.columns = RecordColumns{
+      .messages = "conversations", .tools = "tools", .images = "image", .videos = "video"};
+  turns.tags = RecordTags{.user_tag = "human", .assistant_tag = "gpt"};
+  pairs.columns = RecordColumns{.prompt = "query", .response = "response", .history = "history"};
+  for (const RecordKeys& keys : {RecordKeys(), turns, pairs}) {
+    const ParsedRecord parsed = ParseRecord(bytes, keys);
+    EQUIPOISE_CHECK(parsed.reason.empty() == (parsed.defect == Defect::kNone));
+  }
 }
 
 void RunBase64(std::string_view bytes) {

@@ -38,6 +38,116 @@ TEST_CASE("a range of numbers stands for its files", "[settings][cpu]") {
   }
 }
 
+TEST_CASE("a folder stands for its files of records", "[settings][cpu]") {
+  const ScratchFolder scratch;
+  for (const char* name : {"b.jsonl", "a.parquet", "README.md", "c.tar", "0.png"})
+    WriteText(scratch.Path(name), "x");
+  const std::string folder = scratch.Path(".");
+  const auto files = Expanded({folder, "x", 0.5});
+  REQUIRE(files.size() == 3);
+  CHECK(files[0].annotations.ends_with("/a.parquet"));
+  CHECK(files[1].annotations.ends_with("/b.jsonl"));
+  CHECK(files[2].annotations.ends_with("/c.tar"));
+  CHECK(files[0].files == 3);
+  const auto given = WithRanges(files);
+  REQUIRE(given.size() == 1);
+  CHECK(given[0].annotations == folder);
+}
+
+TEST_CASE("columns and tags of a source that make no record are refused", "[settings][cpu]") {
+  const ScratchFolder scratch;
+  const std::string path = scratch.Path("a.yaml");
+  const std::pair<const char*, const char*> bad[] = {
+      {"columns: {prompt: q}", "data.train.0.columns: says neither where answers are"},
+      {"columns: {messages: m, response: r}", "data.train.0.columns: messages are whole"},
+      {"columns: {response: r}, tags: {user_tag: Q}", "data.train.0.tags: are of turns"},
+      {"columns: {respons: r}", "did you mean"},
+      {"datasets: [x]", "a.jsonl: is no list of data sets; leave out `datasets`"}};
+  for (const auto& [setting, words] : bad) {
+    INFO(setting);
+    WriteText(path, fmt::format("data: {{train: [{{annotations: a.jsonl, {}}}]}}\n", setting));
+    CHECK_THROWS_WITH(ReadRunConfig(path, {}), Catch::Contains(words));
+  }
+  WriteText(path, "data: {train: [{annotations: a.jsonl, columns: {prompt: q, response: r}}]}\n");
+  const SourceConfig read = ReadRunConfig(path, {}).data.train[0];
+  REQUIRE(read.keys.columns);
+  CHECK(read.keys.columns->response == "r");
+  CHECK_FALSE(read.keys.tags);
+}
+
+TEST_CASE("a dataset_info.json of LLaMA-Factory gives the data sets that are named",
+          "[settings][cpu]") {
+  const ScratchFolder scratch;
+  const std::string path = scratch.Path("dataset_info.json"), folder = scratch.Path("");
+  WriteText(path, R"({
+    "identity": {"file_name": "identity.json"},
+    "mllm_demo": {"file_name": "mllm_demo.json", "formatting": "sharegpt",
+      "columns": {"messages": "messages", "images": "images"},
+      "tags": {"role_tag": "role", "content_tag": "content", "user_tag": "user",
+               "assistant_tag": "assistant"}},
+    "calls": {"file_name": "calls.json", "formatting": "sharegpt"},
+    "qa": {"file_name": "qa.parquet", "split": "train",
+      "columns": {"prompt": "question", "response": "answer", "system": "who"}},
+    "hub": {"hf_hub_url": "llamafactory/alpaca_en"},
+    "dpo": {"file_name": "a.json", "ranking": true},
+    "kto": {"file_name": "a.json", "columns": {"response": "r", "kto_tag": "label"}},
+    "pt": {"file_name": "c4.jsonl", "columns": {"prompt": "text"}},
+    "wiki": {"file_name": "wiki_demo.txt", "columns": {"prompt": "text"}},
+    "some": {"file_name": "a.json", "num_samples": 100},
+    "odd": {"file_name": "a.json", "formatting": "llava"},
+    "typo": {"file_name": "a.json", "formating": "sharegpt"},
+    "typo2": {"file_name": "a.json", "columns": {"promt": "x"}},
+    "sound": {"file_name": "a.json", "formatting": "sharegpt", "columns": {"audios": "x"}},
+    "none": {"columns": {"prompt": "x"}}})");
+  SourceConfig list{path, ".", 0.5};
+  list.datasets = {"qa", "mllm_demo", "identity", "calls"};
+  const auto sets = Expanded(list);
+  REQUIRE(sets.size() == 4);
+  CHECK(sets[0].annotations == scratch.Path("qa.parquet"));
+  CHECK(sets[0].repeat == 0.5);
+  CHECK(sets[0].datasets.empty());
+  CHECK(sets[0].listed_in == path + ": qa");
+  CHECK(sets[0].images + "/" == folder);
+  const auto& qa = *sets[0].keys.columns;
+  CHECK(std::vector{qa.prompt, qa.query, qa.response, qa.system, qa.images} ==
+        std::vector<std::string>{"question", "", "answer", "who", ""});
+  CHECK_FALSE(sets[0].keys.tags);
+  CHECK(sets[1].keys.columns->messages == "messages");
+  CHECK(sets[1].keys.columns->images == "images");
+  CHECK(sets[1].keys.tags->assistant_tag == "assistant");
+  const auto& alpaca = *sets[2].keys.columns;
+  CHECK(std::vector{alpaca.prompt, alpaca.query, alpaca.response, alpaca.history} ==
+        std::vector<std::string>{"instruction", "input", "output", ""});
+  CHECK(sets[3].keys.columns->messages == "conversations");
+  list.images = "media";
+  CHECK(Expanded(list)[0].images == "media");
+
+  list.datasets.clear();
+  CHECK_THROWS_WITH(Expanded(list), Catch::Contains("is a list of 15 data sets; name those"));
+  const std::pair<const char*, const char*> bad[] = {
+      {"mlm_demo", "has no data set 'mlm_demo'; did you mean 'mllm_demo'?"},
+      {"hub", "dataset_info.json: hub: hf_hub_url: nothing is downloaded"},
+      {"dpo", "dpo: ranking: preference data is not trained on"},
+      {"kto", "kto: columns: kto_tag: preference data"},
+      {"pt", "pt: columns: no response: text without answers is not trained on"},
+      {"some", "some: num_samples is not supported"},
+      {"odd", "odd: formatting: 'llava' is none of alpaca, sharegpt, openai"},
+      {"typo", "typo: 'formating' is not known here; did you mean 'formatting'?"},
+      {"typo2", "typo2: columns: 'promt' is not known here; did you mean 'prompt'?"},
+      {"sound", "sound: columns: audios: sound is not supported"},
+      {"none", "none: file_name"}};
+  for (const auto& [name, words] : bad) {
+    INFO(name);
+    list.datasets = {name};
+    CHECK_THROWS_WITH(Expanded(list), Catch::Contains(words));
+  }
+  list.datasets = {"wiki"};
+  CHECK_THROWS_WITH(Expanded(list), Catch::Contains("wiki: file_name: .txt files are not read"));
+  list.datasets = {"qa"};
+  list.keys.columns.emplace();
+  CHECK_THROWS_WITH(Expanded(list), Catch::Contains("leave out columns and tags"));
+}
+
 TEST_CASE("a source without a file of records is the configuration's fault", "[settings][cpu]") {
   const ScratchFolder scratch;
   const std::string path = scratch.Path("bad.yaml");
@@ -97,8 +207,6 @@ TEST_CASE("a meta file of InternVL is the list of its data sets", "[settings][cp
        "'repeat' is not known here; did you mean "
        "'repeat_time'?"},
       {R"({"c": {"annotation": "c", "images": "x"}})", "did you mean 'root'?"},
-      {R"({"mllm": {"file_name": "a.json", "columns": {"messages": "messages"}}})",
-       "meta.json: is LLaMA-Factory's list of data sets; give the files that it names"},
       {R"({"c": {"annotation": "c", "data_augment": true}})", "data_augment is not supported"},
       {R"({"c": {"annotation": 5}})", "annotation"},
       {R"({"c": {"annotation": "c", "max_dynamic_patch": 0}})", "c: max_dynamic_patch is 0"},
@@ -108,6 +216,13 @@ TEST_CASE("a meta file of InternVL is the list of its data sets", "[settings][cp
     WriteText(path, text);
     CHECK_THROWS_WITH(Expanded({path, ".", 1}), Catch::Contains(words));
   }
+  SourceConfig one{path, ".", 2};
+  WriteText(path, R"({"b": {"annotation": "b.jsonl"}, "a": {"annotation": "a.json"}})");
+  one.datasets = {"b"};
+  REQUIRE(Expanded(one).size() == 1);
+  CHECK(Expanded(one)[0].annotations == "b.jsonl");
+  one.datasets = {"c"};
+  CHECK_THROWS_WITH(Expanded(one), Catch::Contains("meta.json: has no data set 'c'"));
   // Records are no meta file.
   for (const char* text : {R"({"id": 1, "conversations": []})", "[{}]", "{}", ""}) {
     WriteText(path, text);

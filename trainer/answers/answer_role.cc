@@ -40,7 +40,7 @@ void FindTrained(const std::vector<SourceConfig>& train,
     const AnnotationFile file(source.annotations);
     const auto reader = file.Read(0, file.file().bytes, kLongestRecord);
     for (Line line; records < kMostRecords && reader->Next(line); ++records) {
-      const ParsedRecord parsed = ParseRecordIn(source.annotations, line.text);
+      const ParsedRecord parsed = ParseRecordIn(source, line.text);
       const std::vector<Turn>& turns = parsed.record.turns;
       if (parsed.defect != Defect::kNone || turns.size() < 2) continue;
       const auto found =

@@ -16,6 +16,7 @@
 #include "configs/base/regular_file.h"
 #include "configs/base/shown_text.h"
 #include "configs/yaml/yaml_reader.h"
+#include "trainer/settings/dataset_info.h"
 
 namespace equipoise {
 namespace {
@@ -30,8 +31,24 @@ std::optional<int64_t> NumberOf(std::string_view text) {
   return whole && number >= 0 ? std::optional(number) : std::nullopt;
 }
 
-// The files that `{first..last}` in a path stands for; the path alone where it has none.
+// The files of records in a folder, by name.
+std::vector<std::string> FilesIn(const std::string& folder) {
+  std::vector<std::string> files;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    const std::string ending = entry.path().extension();
+    const bool records =
+        ending == ".json" || ending == ".jsonl" || ending == ".parquet" || ending == ".tar";
+    if (records && entry.is_regular_file(error)) files.push_back(entry.path());
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+// The files that a folder or `{first..last}` in a path stands for; the path alone where it has
+// none.
 std::vector<std::string> FilesOf(const std::string& path) {
+  if (std::vector<std::string> files = FilesIn(path); !files.empty()) return files;
   const size_t open = path.find('{'), dots = path.find("..", open), close = path.find('}', open);
   const bool range = open != std::string::npos && dots < close && close != std::string::npos;
   if (!range || std::filesystem::exists(path)) return {path};
@@ -60,7 +77,7 @@ bool Lists(const Json& object, std::initializer_list<const char*> keys) {
          });
 }
 
-// The meta file at `path`; nothing where it is another file.
+// The list of data sets at `path`; nothing where it is another file.
 std::optional<Json> ReadMeta(const std::string& path) {
   if (!path.ends_with(".json")) return std::nullopt;
   const FileText file = ReadRegularFile(path, kMostMetaBytes);
@@ -73,14 +90,10 @@ std::optional<Json> ReadMeta(const std::string& path) {
   if (next != std::string::npos && Json::accept(file.text.substr(first, end - first)))
     return std::nullopt;
   Json meta = ParseJson(file.text, path);
-  if (Lists(meta, {"file_name", "hf_hub_url", "ms_hub_url", "script_url"})) {
-    throw DataError(path +
-                    ": is LLaMA-Factory's list of data sets; give the files that it names "
-                    "(file_name), each as a source");
-  }
   // Of several keys: one that is misspelt must not make the file a record.
-  if (!Lists(meta, {"annotation", "annotations", "root", "repeat_time"})) return std::nullopt;
-  return std::optional(std::move(meta));
+  const bool lists =
+      IsDatasetInfo(meta) || Lists(meta, {"annotation", "annotations", "root", "repeat_time"});
+  return lists ? std::optional(std::move(meta)) : std::nullopt;
 }
 
 // Refuses what a data set asks for and would not get.
@@ -120,11 +133,64 @@ SourceConfig SourceOf(const Json& set, double repeat, const std::string& where) 
   return source;
 }
 
-// Throws where an item of the list at `key` names no file.
-void RequireFiles(const std::vector<SourceConfig>& sources, const char* key) {
+// The entry `name` of a list of data sets.
+const Json& EntryOf(const Json& meta, const std::string& name, const std::string& path) {
+  if (const auto found = meta.find(name); found != meta.end()) return *found;
+  std::vector<std::string> names;
+  for (const auto& [known, set] : meta.items()) names.push_back(known);
+  const std::string near = NearestName(name, names);
+  throw DataError(fmt::format(
+      "{}: has no data set '{}'; {}", path, ShownText(name),
+      near.empty() ? "correct `datasets`" : fmt::format("did you mean '{}'?", ShownText(near))));
+}
+
+// The sources that a list stands for: the named ones, in that order, or all of InternVL's, where
+// none is named.
+std::vector<SourceConfig> SourcesIn(const Json& meta, const SourceConfig& list) {
+  const bool info = IsDatasetInfo(meta);
+  std::vector<std::string> names = list.datasets;
+  if (names.empty() && info && meta.size() > 1) {
+    throw DataError(
+        fmt::format("{}: is a list of {} data sets; name those to train on: datasets: [{}]",
+                    list.annotations, meta.size(), ShownText(meta.begin().key())));
+  }
+  if (list.keys.given()) {
+    throw DataError(list.annotations +
+                    ": is a list of data sets; leave out columns and tags, which are its entries'");
+  }
+  if (names.empty()) {
+    for (const auto& [name, set] : meta.items()) names.push_back(name);
+  }
+  std::vector<SourceConfig> sources;
+  for (const std::string& name : names) {
+    const Json& set = EntryOf(meta, name, list.annotations);
+    if (info) {
+      sources.push_back(SourceOfDataset(set, name, list));
+    } else {
+      const std::string where = list.annotations + ": " + ShownText(name);
+      CheckDataSet(set, where);
+      sources.push_back(SourceOf(set, list.repeat, where));
+    }
+  }
+  return sources;
+}
+
+// Throws where an item of the list at `key` names no file, or has columns that make no record.
+void CheckSources(const std::vector<SourceConfig>& sources, const char* key) {
   for (size_t i = 0; i < sources.size(); ++i) {
-    if (!sources[i].annotations.empty()) continue;
-    throw ConfigError(fmt::format("{}.{}.annotations: is missing; give a file of records", key, i));
+    const auto refuse = [&](const char* what) {
+      throw ConfigError(fmt::format("{}.{}.{}", key, i, what));
+    };
+    if (sources[i].annotations.empty()) refuse("annotations: is missing; give a file of records");
+    const RecordKeys& keys = sources[i].keys;
+    if (!keys.columns) continue;
+    const RecordColumns& columns = *keys.columns;
+    const bool pair = !columns.response.empty(), turns = !columns.messages.empty();
+    if (!pair && !turns)
+      refuse("columns: says neither where answers are (response) nor turns (messages); give one");
+    if (turns && (pair || !columns.prompt.empty() || !columns.query.empty()))
+      refuse("columns: messages are whole conversations; leave out prompt, query and response");
+    if (keys.tags && !turns) refuse("tags: are of turns; give columns.messages, or leave them out");
   }
 }
 
@@ -147,17 +213,12 @@ void ExpandSources(std::vector<SourceConfig>& sources) {
   std::vector<SourceConfig> expanded;
   for (const SourceConfig& source : sources) {
     const std::optional<Json> meta = ReadMeta(source.annotations);
-    std::vector<SourceConfig> sets;
-    if (meta) {
-      for (const auto& [name, set] : meta->items()) {
-        const std::string where = source.annotations + ": " + ShownText(name);
-        CheckDataSet(set, where);
-        sets.push_back(SourceOf(set, source.repeat, where));
-      }
-    } else {
-      sets.push_back(source);
+    if (!meta && !source.datasets.empty()) {
+      throw ConfigError(source.annotations +
+                        ": is no list of data sets; leave out `datasets`, or give InternVL's meta "
+                        "file or LLaMA-Factory's dataset_info.json");
     }
-    for (SourceConfig& set : sets) {
+    for (SourceConfig& set : meta ? SourcesIn(*meta, source) : std::vector{source}) {
       const std::vector<std::string> files = FilesOf(set.annotations);
       if (files.size() > 1) set.range = set.annotations;
       set.files = std::ssize(files);
@@ -184,9 +245,9 @@ std::vector<SourceConfig> WithRanges(const std::vector<SourceConfig>& sources) {
 RunConfig ReadRunConfig(const std::string& path, const std::vector<Override>& overrides) {
   RunConfig config;
   ReadConfig(path, overrides, config);
-  RequireFiles(config.data.train, "data.train");
-  RequireFiles(config.data.eval, "data.eval");
-  RequireFiles(config.eval.answers, "eval.answers");
+  CheckSources(config.data.train, "data.train");
+  CheckSources(config.data.eval, "data.eval");
+  CheckSources(config.eval.answers, "eval.answers");
   ExpandSources(config.data.train);
   UseOnce(config.data.eval, "data.eval", "eval.samples");
   UseOnce(config.eval.answers, "eval.answers", "eval.answer_samples");

@@ -10,10 +10,12 @@ namespace equipoise {
 
 // Replaces each source that names several files by one source a file:
 //   a-{000..127}.tar       the files of a range of numbers, with as many digits as its first
+//   a folder               its .json, .jsonl, .parquet and .tar files, by name
 //   InternVL's meta file   a JSON object of data sets {"root", "annotation", "repeat_time"...}:
 //                          images, annotations, and repeat times the source's own
-// Paths in a meta file are, as in InternVL, relative to the working folder. Throws DataError for a
-// data set that cannot be used as it says.
+//   dataset_info.json      LLaMA-Factory's list of data sets (dataset_info.h)
+// of which `datasets` names those to take. Paths in a meta file are, as in InternVL, relative to
+// the working folder. Throws DataError for a data set that cannot be used as it says.
 void ExpandSources(std::vector<SourceConfig>& sources);
 
 // The same with ranges of files as they were given, which makes a fraction in `repeat` one of all

@@ -1,0 +1,150 @@
+#include "trainer/settings/dataset_info.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "configs/base/error.h"
+#include "configs/base/nearest.h"
+#include "configs/base/shown_text.h"
+
+namespace equipoise {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::array<const char*, 5> kElsewhere = {"hf_hub_url", "ms_hub_url", "om_hub_url",
+                                                   "script_url", "cloud_file_name"};
+
+// Refuses what a data set asks for and would not get.
+void CheckEntry(const Json& set, const std::string& where) {
+  constexpr std::array<std::string_view, 9> kKnown = {"file_name", "formatting", "ranking",
+                                                      "subset",    "split",      "folder",
+                                                      "columns",   "tags",       "num_samples"};
+  for (const char* key : kElsewhere) {
+    if (!set.contains(key)) continue;
+    throw DataError(fmt::format(
+        "{}: {}: nothing is downloaded or run; fetch its files, and write an entry with file_name",
+        where, key));
+  }
+  for (const auto& [key, value] : set.items()) {
+    if (std::find(kKnown.begin(), kKnown.end(), key) != kKnown.end()) continue;
+    const std::string near = NearestName(key, {kKnown.begin(), kKnown.end()});
+    throw DataError(
+        fmt::format("{}: '{}' is not known here; {}", where, ShownText(key),
+                    near.empty() ? "take it out" : fmt::format("did you mean '{}'?", near)));
+  }
+  if (GetBool(set, "ranking", where, false))
+    throw DataError(where + ": ranking: preference data is not trained on; give another data set");
+  if (set.contains("num_samples") && !set["num_samples"].is_null()) {
+    throw DataError(where +
+                    ": num_samples is not supported; take it out, and give the source a `repeat` "
+                    "below 1, which takes the first part of the records");
+  }
+}
+
+// Reads the texts of an object, such as "columns", into the fields of a struct.
+struct TextReader {
+  const Json& object;
+  const std::string& where;
+  std::vector<std::string> known = {};
+
+  void operator()(const char* name, std::string& value, const char*, const Rule& = {}) {
+    known.emplace_back(name);
+    value = GetString(object, name, where, "");
+  }
+};
+
+template <class Texts>
+Texts ReadTexts(const Json& object, const std::string& where) {
+  if (!object.is_object()) throw DataError(where + ": is no object");
+  Texts texts;
+  TextReader reader{object, where};
+  texts.VisitFields(reader);
+  for (const auto& [key, value] : object.items()) {
+    if (std::find(reader.known.begin(), reader.known.end(), key) != reader.known.end()) continue;
+    // Read by no release of LLaMA-Factory, and found in published lists.
+    if (key == "tool_calls_tag") continue;
+    for (const char* preference : {"chosen", "rejected", "kto_tag"}) {
+      if (key != preference) continue;
+      throw DataError(fmt::format("{}: {}: preference data is not trained on", where, key));
+    }
+    if (key == "audios") throw DataError(where + ": audios: sound is not supported");
+    const std::string near = NearestName(key, reader.known);
+    throw DataError(
+        fmt::format("{}: '{}' is not known here; {}", where, ShownText(key),
+                    near.empty() ? "take it out" : fmt::format("did you mean '{}'?", near)));
+  }
+  return texts;
+}
+
+RecordColumns ColumnsOf(const Json& set, bool turns, const std::string& where) {
+  RecordColumns columns;
+  if (const auto given = set.find("columns"); given != set.end() && !given->is_null()) {
+    columns = ReadTexts<RecordColumns>(*given, where + ": columns");
+  } else if (!turns) {
+    columns.prompt = "instruction";
+    columns.query = "input";
+    columns.response = "output";
+  }
+  if (turns) {
+    if (columns.messages.empty()) columns.messages = "conversations";
+    columns.prompt = columns.query = columns.response = columns.history = "";
+  } else if (columns.response.empty()) {
+    throw DataError(where +
+                    ": columns: no response: text without answers is not trained on; give another "
+                    "data set");
+  } else {
+    columns.messages = "";
+  }
+  return columns;
+}
+
+}  // namespace
+
+bool IsDatasetInfo(const Json& object) {
+  if (!object.is_object()) return false;
+  const auto says_where = [](const Json& set) {
+    return set.contains("file_name") ||
+           std::any_of(kElsewhere.begin(), kElsewhere.end(),
+                       [&](const char* key) { return set.contains(key); });
+  };
+  return std::all_of(object.begin(), object.end(),
+                     [](const Json& set) { return set.is_object(); }) &&
+         std::any_of(object.begin(), object.end(), says_where);
+}
+
+SourceConfig SourceOfDataset(const Json& set, const std::string& name, const SourceConfig& list) {
+  const std::string where = list.annotations + ": " + ShownText(name);
+  CheckEntry(set, where);
+  const std::string form = GetString(set, "formatting", where, "alpaca");
+  const bool turns = form == "sharegpt" || form == "openai";
+  if (!turns && form != "alpaca") {
+    throw DataError(fmt::format("{}: formatting: '{}' is none of alpaca, sharegpt, openai", where,
+                                ShownText(form)));
+  }
+  const fs::path folder = fs::path(list.annotations).parent_path();
+  SourceConfig source = list;
+  source.datasets.clear();
+  source.listed_in = where;
+  source.annotations = (folder / GetString(set, "file_name", where)).string();
+  for (const char* ending : {".txt", ".csv", ".arrow"}) {
+    if (!source.annotations.ends_with(ending)) continue;
+    throw DataError(fmt::format("{}: file_name: {} files are not read; write it as JSON or Parquet",
+                                where, ending));
+  }
+  if (list.images == SourceConfig().images) source.images = folder.empty() ? "." : folder.string();
+  source.keys.columns = ColumnsOf(set, turns, where);
+  // LLaMA-Factory's defaults for an entry without tags are words that are known.
+  const auto tags = set.find("tags");
+  if (turns && tags != set.end() && !tags->is_null())
+    source.keys.tags = ReadTexts<RecordTags>(*tags, where + ": tags");
+  return source;
+}
+
+}  // namespace equipoise
