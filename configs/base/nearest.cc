@@ -24,6 +24,19 @@ size_t EditDistance(const std::string& a, const std::string& b) {
   return cost[a.size()][b.size()];
 }
 
+// The one candidate that holds a part's name, as "pipedream_2bw" does "2bw"; "" where several do.
+std::string OnlyOneWith(const std::string& part, const std::vector<std::string>& candidates) {
+  constexpr size_t kShortest = 3;  // shorter parts are in names by chance
+  std::string only;
+  if (part.size() < kShortest) return only;
+  for (const std::string& candidate : candidates) {
+    if (candidate.find(part) == std::string::npos) continue;
+    if (!only.empty()) return "";
+    only = candidate;
+  }
+  return only;
+}
+
 }  // namespace
 
 std::string NearestName(const std::string& name, const std::vector<std::string>& candidates) {
@@ -39,7 +52,7 @@ std::string NearestName(const std::string& name, const std::vector<std::string>&
       best = candidate;
     }
   }
-  return best;
+  return best.empty() ? OnlyOneWith(name, candidates) : best;
 }
 
 }  // namespace equipoise

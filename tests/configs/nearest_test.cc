@@ -17,6 +17,9 @@ TEST_CASE("the nearest name is found within one edit per three characters") {
   CHECK(NearestName("globalbatch", names) == "global_batch");
   CHECK(NearestName("beta", names) == "beta1");
   CHECK(NearestName("epochs", names).empty());
+  CHECK(NearestName("2bw", {"1f1b", "pipedream_2bw"}) == "pipedream_2bw");
+  CHECK(NearestName("batch", {"global_batch", "micro_batch"}).empty());  // of both
+  CHECK(NearestName("ed", {"weighted_sum"}).empty());
   CHECK(NearestName("", names).empty());
   CHECK(NearestName("steps", {}).empty());
   CHECK(NearestName(std::string(100000, 's'), names).empty());

@@ -86,6 +86,19 @@ void CheckTaken(const PlannedConfig& pinned, const Remedy& remedy) {
   CHECK_NOTHROW(MakePlan(config, pinned.model, pinned.plan.num_ranks()));
 }
 
+TEST_CASE("remedies that end delayed updates say that they train otherwise", "[doctor][cpu]") {
+  const ScratchFolder folder;
+  const Diagnosis delayed =
+      DiagnosisOf(folder, {"parallel.pipeline=4", "parallel.data=2", "parallel.tensor=1",
+                           "parallel.schedule=pipedream_2bw", "parallel.stage_layers=[20,20,9,3]"});
+  CHECK(delayed.plan.find(", pipedream_2bw") != std::string::npos);
+  const Remedy *cut = Find(delayed, "stages cut by time"), *mesh = Find(delayed, "another mesh");
+  REQUIRE(cut != nullptr);
+  CHECK(cut->advice.empty());
+  REQUIRE(mesh != nullptr);
+  CHECK(mesh->advice == "updates are not delayed then, and what is learnt is another");
+}
+
 TEST_CASE("a plan's uneven cut is named first, with stages that end it", "[doctor][cpu]") {
   const ScratchFolder folder;
   // 24 vision layers with the patch embedding and the projector, 24 decoder layers, the ends.

@@ -7,6 +7,7 @@
 
 #include "balance/search/plan_search.h"
 #include "models/families/families.h"
+#include "parallel/schedule/builders.h"
 #include "trainer/planner/plan_run.h"
 #include "trainer/planner/plan_yaml.h"
 
@@ -154,7 +155,14 @@ Remedy RemedySearch::Try(const Choice& choice) const {
   const PlanSearchResult found = SearchPlans(request);
   if (found.plans.empty()) return {choice.name, 0, false, "", "", {}};
   const ScoredPlan& best = found.plans.front();
-  return {choice.name,   1 - best.step_s / step_s_, false, SettingOf(best.plan, planned_), "",
+  // All other plans give the same training.
+  const bool trains_otherwise =
+      DelaysUpdates(planned_.plan.schedule) && !DelaysUpdates(best.plan.schedule);
+  return {choice.name,
+          1 - best.step_s / step_s_,
+          false,
+          SettingOf(best.plan, planned_),
+          trains_otherwise ? "updates are not delayed then, and what is learnt is another" : "",
           choice.against};
 }
 

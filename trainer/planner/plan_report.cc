@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "parallel/schedule/builders.h"
+
 namespace equipoise {
 
 double PlanReport::GpuDays(double of_steps) const {
@@ -21,7 +23,8 @@ double PlanTrial::Percentile(double share) const {
 
 std::string DescribeMesh(const Plan& plan) {
   std::string text = DescribeAxes(plan);
-  if (plan.pipeline() > 1) text += ", " + plan.schedule;
+  // Delayed updates train otherwise without a pipeline too.
+  if (plan.pipeline() > 1 || DelaysUpdates(plan.schedule)) text += ", " + plan.schedule;
   if (plan.chunks() > 1) text += fmt::format(" x {}", plan.chunks());
   if (plan.sequence) text += ", sequence parallel";
   text = fmt::format("{}, ZeRO {}", text, ZeroStage(plan.sharded));
