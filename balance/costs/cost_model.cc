@@ -324,12 +324,15 @@ LayerSeconds CostModel::Seconds(int layer, const LayerLoad& whole_load) const {
   };
   const double attention = forward(group.work.attention, halves.attention);
   const double mlp = forward(group.work.mlp, halves.mlp);
+  const double elementwise = group.trainable ? ElementwiseSeconds(group.work, load) : 0;
   for (size_t asked = 0; asked < seconds.recompute_s.size(); ++asked) {
     const Recompute kind = Possible(group.work, static_cast<Recompute>(asked));
     if (kind == Recompute::kNone) continue;
     const bool whole =
         kind == Recompute::kFull || kind == Recompute::kFullOffload || forward_s <= 0;
-    const double half = kind == Recompute::kMlp ? mlp : attention;
+    const double half = kind == Recompute::kElementwise ? elementwise
+                        : kind == Recompute::kMlp       ? mlp
+                                                        : attention;
     double& more_s = seconds.recompute_s[asked];
     if (kind != Recompute::kOffload)
       more_s = whole ? forward_s : forward_s * half / (attention + mlp);
@@ -342,16 +345,38 @@ LayerTimes CostModel::Times(int layer, const LayerLoad& load) const {
   return Seconds(layer, load).times;
 }
 
+// Of the passes whose results are not kept.
+double CostModel::ElementwiseSeconds(const LayerSpec& work, const LayerLoad& load) const {
+  LayerSpec alone;
+  const auto passes = [&](const HalfCost& half, HalfCost& of) {
+    for (const Pass& pass : half.passes) {
+      const bool norm = pass.kind == PassKind::kNorm || pass.kind == PassKind::kLayerNorm;
+      const bool activation = pass.kind == PassKind::kGatedUnit || pass.kind == PassKind::kGelu;
+      const bool again = norm ? pass.whole && half.norms.At(load) > 0
+                              : activation && half.activations.At(load) > 0;
+      if (again) of.passes.push_back(pass);
+    }
+  };
+  passes(work.attention, alone.attention);
+  passes(work.mlp, alone.mlp);
+  const Halves halves = HalvesOf(alone, load, RowShares(work));
+  return halves.attention.forward_s + halves.mlp.forward_s;
+}
+
 double CostModel::RecomputeSeconds(int layer, const LayerLoad& load, Recompute recompute) const {
   return Seconds(layer, load).recompute_s[static_cast<size_t>(recompute)];
 }
 
 double CostModel::KeptElements(const HalfCost& half, bool trainable, const LayerLoad& load,
-                               int row_shares) const {
+                               int row_shares, bool elementwise) const {
   const RunStyle& style = options_.style;
   const double input = half.input.At(load);
-  const double whole = trainable ? half.saved_whole.At(load) : 0;
+  double whole = trainable ? half.saved_whole.At(load) : 0;
   double own = half.saved.At(load) + (trainable ? half.saved_weights.At(load) - whole : 0);
+  if (trainable && elementwise) {
+    whole -= half.norms.At(load);
+    own -= half.activations.At(load);
+  }
   if (style.selective == Selective::kOperators) {  // every second product's result
     own = 0;
     for (const Product& product : half.products) {
@@ -370,7 +395,8 @@ double CostModel::AnalyticKeptBytes(const LayerSpec& work, bool trainable, const
   }
   const auto bytes = [&](const HalfCost& half, bool again) {
     if (again) return element * half.input.At(load) / row_shares;
-    return element * KeptElements(half, trainable, load, row_shares) +
+    return element * KeptElements(half, trainable, load, row_shares,
+                                  recompute == Recompute::kElementwise) +
            4 * half.saved_fp32.At(load) + KeptScoreBytes(half, load, options_.style);
   };
   return bytes(work.attention, recompute == Recompute::kAttention) +
@@ -388,9 +414,10 @@ int64_t CostModel::KeptBytes(int layer, const LayerLoad& whole_load, Recompute r
   }
   double bytes =
       AnalyticKeptBytes(group.work, group.trainable, load, kind, RowShares(group.work.input));
-  const LoadFit& fit = group.fit.kept_bytes[static_cast<size_t>(kind)];
+  const Recompute measured = kind == Recompute::kElementwise ? Recompute::kNone : kind;
+  const LoadFit& fit = group.fit.kept_bytes[static_cast<size_t>(measured)];
   if (bytes > 0 && fit.At(load) > 0) {
-    bytes *= fit.At(load) / AnalyticKeptBytes(group.measured, /*trainable=*/true, load, kind,
+    bytes *= fit.At(load) / AnalyticKeptBytes(group.measured, /*trainable=*/true, load, measured,
                                               /*row_shares=*/1);
   }
   return std::llround(bytes);

@@ -143,12 +143,13 @@ class CostModel {
                const LayerLoad& load, LayerTimes* times) const;
   LayerTimes TrainedTimes(const Group& group, const Halves& halves, const LayerLoad& load) const;
   // Elements kept of a half, without its scores.
-  double KeptElements(const HalfCost& half, bool trainable, const LayerLoad& load,
-                      int row_shares) const;
+  double KeptElements(const HalfCost& half, bool trainable, const LayerLoad& load, int row_shares,
+                      bool elementwise) const;
   // Elements of gathered rows that are temporary.
   double GatheredElements(const LayerSpec& work, const LayerLoad& load) const;
   double AnalyticWorkBytes(const Group& group, const LayerSpec& work, bool trainable,
                            const LayerLoad& load, double gathered) const;
+  double ElementwiseSeconds(const LayerSpec& work, const LayerLoad& load) const;
   double AnalyticKeptBytes(const LayerSpec& work, bool trainable, const LayerLoad& load,
                            Recompute recompute, int row_shares) const;
   void Fit(const Profile& measured);

@@ -108,6 +108,7 @@ const Program& PublishedSystems() {
       .fp32_whole_gradients = false,
       .shares_all_rows = true,
       .scatters_boundaries = true,
+      .recomputes_elementwise = false,
       .blocking_transfers = true,
       .host_wait_s = 100e-6,
   };

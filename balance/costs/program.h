@@ -47,6 +47,8 @@ struct Program {
   bool exchanges_heads = false;
   // Whether tensor ranks send a part of a stage's output each, and gather it on the other side.
   bool scatters_boundaries = false;
+  // Whether results of norms and activation functions may be computed again alone.
+  bool recomputes_elementwise = true;
   // Whether a rank computes on only when what it sends has arrived.
   bool blocking_transfers = false;
   // Between a transfer's arrival and the first kernel of the pass that waits for it on the host.

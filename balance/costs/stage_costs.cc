@@ -214,8 +214,8 @@ int64_t KeptAtEndBytes(const CostModel& costs, const Plan& plan, int stage, cons
                : 0;
   }
   const Recompute recompute = RecomputeOf(plan, last);
-  if (recompute != Recompute::kNone && recompute != Recompute::kAttention &&
-      recompute != Recompute::kOffload)
+  if (recompute == Recompute::kMlp || recompute == Recompute::kFull ||
+      recompute == Recompute::kFullOffload)
     return 0;
   return costs.BoundaryBytes(last, load);
 }

@@ -32,8 +32,8 @@ constexpr int kRadius = 1;         // of the candidates around the anchor, as in
 constexpr size_t kCuts = 3;        // cuts of a shape that are simulated
 constexpr int kAttempts = 8;       // to fit a rank's memory
 constexpr std::array<Recompute, kRecomputeKinds> kKinds = {
-    Recompute::kNone, Recompute::kAttention, Recompute::kMlp,
-    Recompute::kFull, Recompute::kOffload,   Recompute::kFullOffload};
+    Recompute::kNone, Recompute::kElementwise, Recompute::kAttention,  Recompute::kMlp,
+    Recompute::kFull, Recompute::kOffload,     Recompute::kFullOffload};
 
 bool IsOffload(Recompute kind) {
   return kind == Recompute::kOffload || kind == Recompute::kFullOffload;
@@ -294,6 +294,33 @@ int64_t PlanFitter::FeatureBytes(const Plan& plan) const {
 
 MemoryForecast PlanFitter::FitRank(Plan& plan, const Schedule& schedule, int rank,
                                    bool offload) const {
+  Plan without = plan;
+  const MemoryForecast forecast = ChooseRecompute(plan, schedule, rank, offload);
+  if (!offload || forecast.host == 0) return forecast;
+  // Copies on their way take memory of their own, which the choice of layers does not know.
+  const MemoryForecast kept = ChooseRecompute(without, schedule, rank, /*offload=*/false);
+  if (kept.total() > request_.cluster.memory_bytes) return forecast;
+  if (forecast.total() <= request_.cluster.memory_bytes &&
+      RecomputeSeconds(plan, rank) <= RecomputeSeconds(without, rank))
+    return forecast;
+  plan.recompute = std::move(without.recompute);
+  return kept;
+}
+
+double PlanFitter::RecomputeSeconds(const Plan& plan, int rank) const {
+  double seconds = 0;
+  for (const int stage : plan.StagesOf(rank)) {
+    const LayerSpan span = plan.LayersOf(stage);
+    for (int layer = span.begin; layer < span.end; ++layer) {
+      const Recompute kind = plan.recompute[static_cast<size_t>(layer)];
+      seconds += worst_.At(layer, 0).recompute_s[static_cast<size_t>(kind)];
+    }
+  }
+  return seconds;
+}
+
+MemoryForecast PlanFitter::ChooseRecompute(Plan& plan, const Schedule& schedule, int rank,
+                                           bool offload) const {
   MemoryForecast forecast = Forecast(plan, schedule, rank);
   const bool adaptive =
       request_.recompute == RecomputeRule::kAdaptive && request_.pins.recompute.empty();
@@ -322,6 +349,8 @@ MemoryForecast PlanFitter::FitRank(Plan& plan, const Schedule& schedule, int ran
     for (const Recompute kind : kKinds) {
       if (copied && kind != given) continue;
       if (IsOffload(kind) && !offload) continue;
+      if (kind == Recompute::kElementwise && !request_.style.program->recomputes_elementwise)
+        continue;
       const auto k = static_cast<size_t>(kind);
       each.push_back(
           {kind, costs.recompute_s[k], micro_batches * static_cast<int64_t>(costs.kept_bytes[k])});
@@ -332,8 +361,18 @@ MemoryForecast PlanFitter::FitRank(Plan& plan, const Schedule& schedule, int ran
       plan.recompute[static_cast<size_t>(layers[i])] = kinds[i];
     }
   };
+  const auto bytes_of = [&](const std::vector<Recompute>& kinds) {
+    int64_t bytes = 0;
+    for (size_t i = 0; i < layers.size(); ++i) {
+      const LayerCostTable::Costs& costs = worst_.At(layers[i], 0);
+      bytes += kept[static_cast<size_t>(stage_of[i])] *
+               static_cast<int64_t>(costs.kept_bytes[static_cast<size_t>(kinds[i])]);
+    }
+    return bytes;
+  };
   // What a layer needs while it is computed again depends on the choice: so the budget is tightened
-  // by what is missing until the forecast fits.
+  // by what is missing until the forecast fits, from what the last choice kept: it may lie well
+  // below its budget.
   int64_t budget = forecast.activations;
   const LeastRecomputation least(std::move(options),
                                  budget - (forecast.total() - request_.cluster.memory_bytes));
@@ -345,6 +384,7 @@ MemoryForecast PlanFitter::FitRank(Plan& plan, const Schedule& schedule, int ran
     if (!kinds) break;
     set(*kinds);
     forecast = Forecast(plan, schedule, rank);
+    budget = std::min(budget, bytes_of(*kinds));
   }
   if (forecast.total() > request_.cluster.memory_bytes) {
     set(std::vector<Recompute>(layers.size(),

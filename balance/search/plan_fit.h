@@ -92,6 +92,10 @@ class PlanFitter {
   // Forecasts one rank; under the adaptive rule, sets its layers' recomputation.
   // `offload`: which activations may lie in host memory too.
   MemoryForecast FitRank(Plan& plan, const Schedule& schedule, int rank, bool offload) const;
+  MemoryForecast ChooseRecompute(Plan& plan, const Schedule& schedule, int rank,
+                                 bool offload) const;
+  // Seconds that a rank's recomputation adds to a micro-batch.
+  double RecomputeSeconds(const Plan& plan, int rank) const;
   Fit FitRanks(Plan& plan, const Schedule& schedule, bool offload) const;
   MemoryForecast Forecast(const Plan& plan, const Schedule& schedule, int rank) const;
   int64_t FeatureBytes(const Plan& plan) const;

@@ -28,6 +28,7 @@ enum class RecomputeRule : uint8_t {
   kFull,
   kAttention,
   kMlp,
+  kElementwise,
   kOffload,
   kFullOffload,
 };
@@ -38,6 +39,7 @@ constexpr auto NamesOf(RecomputeRule) {
                                                  {RecomputeRule::kFull, "full"},
                                                  {RecomputeRule::kAttention, "attention"},
                                                  {RecomputeRule::kMlp, "mlp"},
+                                                 {RecomputeRule::kElementwise, "elementwise"},
                                                  {RecomputeRule::kOffload, "offload"},
                                                  {RecomputeRule::kFullOffload, "full_offload"}});
 }
@@ -51,6 +53,8 @@ constexpr Recompute UniformRecompute(RecomputeRule rule) {
       return Recompute::kAttention;
     case RecomputeRule::kMlp:
       return Recompute::kMlp;
+    case RecomputeRule::kElementwise:
+      return Recompute::kElementwise;
     case RecomputeRule::kOffload:
       return Recompute::kOffload;
     case RecomputeRule::kFullOffload:

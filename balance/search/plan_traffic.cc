@@ -208,8 +208,8 @@ class StepBytes {
       if (half.attention_flops_per_pair == 0) continue;
       const double queries = half.attention_flops_per_pair / 4 * static_cast<double>(load_.tokens);
       const Recompute kind = RecomputeOf(plan_, layer);
-      const bool again =
-          kind != Recompute::kNone && kind != Recompute::kMlp && kind != Recompute::kOffload;
+      const bool again = kind == Recompute::kAttention || kind == Recompute::kFull ||
+                         kind == Recompute::kFullOffload;
       const int passes = costs_.HasBackward(layer) ? (again ? 3 : 2) : 1;
       elements += passes * (2 * queries + half.keys_values.At(load_) +
                             CopiedKeysValues(half, load_, costs_.options().style));

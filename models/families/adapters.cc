@@ -143,6 +143,9 @@ void AddCosts(const std::vector<LinearSpec>& linears, const ModelConfig& config,
   half.saved_weights = Sum(half.saved_weights, RowsOf(*spec, kept));
   const double whole = r + (row ? 0 : static_cast<double>(in));
   half.saved_whole = Sum(half.saved_whole, RowsOf(*spec, whole));
+  // With dropout a copy of the input is kept.
+  if (!kept_anyway && config.lora.dropout == 0)
+    (row ? half.activations : half.norms) = RowsOf(*spec, static_cast<double>(in));
   if (!split) return;
   TensorAllReduce sum = {RowsOf(*spec, r)};
   sum.of_rows = spec->input.shared;
@@ -215,7 +218,7 @@ void AddTo(const ModelConfig& config, int ranks, const std::vector<LinearSpec>& 
            LayerSpec* spec) {
   for (HalfCost* half : {&spec->attention, &spec->mlp}) {
     for (Product& product : half->products) product.frozen = true;
-    half->saved_weights = half->saved_whole = {};
+    half->saved_weights = half->saved_whole = half->norms = half->activations = {};
     half->weight_row_exchanges.clear();
   }
   std::string words;

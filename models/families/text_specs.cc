@@ -140,7 +140,7 @@ LayerSpec DecoderBlockSpec(const TextConfig& text, const std::string& model, int
   const double copied = text.use_qk_norm ? (query_heads > 1 ? q : 0) + (key_heads > 1 ? k : 0) : 0;
   // q, k and v (one product), q and k rotated, the result.
   attention.saved = PerRow::Tokens(3 * (q + k) + copied);
-  attention.saved_weights = attention.saved_whole = PerRow::Tokens(h);
+  attention.saved_weights = attention.saved_whole = attention.norms = PerRow::Tokens(h);
   const auto head_rows = static_cast<double>(query_heads);
   const double norm_rows = text.use_qk_norm ? static_cast<double>(query_heads + key_heads) : 0;
   attention.saved_fp32 = PerRow::Tokens(1 + head_rows + norm_rows);
@@ -153,7 +153,8 @@ LayerSpec DecoderBlockSpec(const TextConfig& text, const std::string& model, int
   mlp.input = PerRow::Tokens(h);
   mlp.saved = PerRow::Tokens(2 * i);
   mlp.saved_weights = PerRow::Tokens(h + i);
-  mlp.saved_whole = PerRow::Tokens(h);
+  mlp.saved_whole = mlp.norms = PerRow::Tokens(h);
+  mlp.activations = PerRow::Tokens(i);
   mlp.saved_fp32 = PerRow::Tokens(1);
   mlp.workspace = PerRow::Tokens(2 * h + 3 * i);
   if (adds_feature) {

@@ -72,12 +72,13 @@ at::Tensor GatedGradient(const at::Tensor& g, const at::Tensor& gate_up) {
   return result;
 }
 
-struct SwiGluNode : SavingNode {
+struct SwiGluNode : ElementwiseNode {
   at::Tensor gate_up;
 
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
     return {GatedGradient(gradients[0], gate_up)};
   }
+  at::Tensor ResultAgain() const override { return Gated(gate_up); }
   void ForEachSaved(const Visit& visit) override { visit(gate_up); }
   std::string name() const override { return "SwiGlu"; }
 };

@@ -62,13 +62,14 @@ at::Tensor Gradient(const at::Tensor& g, const at::Tensor& x, GeluForm form) {
   return gx;
 }
 
-struct GeluNode : SavingNode {
+struct GeluNode : ElementwiseNode {
   at::Tensor x;
   GeluForm form = GeluForm::kExact;
 
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
     return {Gradient(gradients[0], x, form)};
   }
+  at::Tensor ResultAgain() const override { return Forward(x, form); }
   void ForEachSaved(const Visit& visit) override { visit(x); }
   std::string name() const override { return "Gelu"; }
 };

@@ -18,7 +18,8 @@
 // and W of zero bubble, arXiv 2401.10241), or while the input's gradient is summed over tensor
 // ranks (BesideSum). Where a weight says so (Parameter::fp8), forward and the input's gradient are
 // products in fp8; weights' gradients never are, as they are sums over all rows. Weights are read
-// when backward runs; only x is saved.
+// when backward runs; only x is saved, or the node that makes it again, which it does at once:
+// later the weights of that node may be gone (ZeRO 3).
 
 namespace equipoise::ops {
 namespace {
@@ -153,33 +154,24 @@ void AddBiasGradients(const at::Tensor& g, const Parts& parts) {
 
 struct LinearNode : SavingNode {
   Parts parts;
-  at::Tensor x;  // [padded rows, in]; undefined when the weights are frozen, or with `kept`
+  // [padded rows, in]; undefined when the weights are frozen, with `kept`, or with `maker`.
+  at::Tensor x;
   std::shared_ptr<SharedInput> kept;
+  std::shared_ptr<ElementwiseNode> maker;  // of x, in its place
   BesideSum beside;
   std::vector<int64_t> input_shape;
 
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
     const at::Tensor rows = gradients[0].reshape({-1, gradients[0].size(-1)});
     const at::Tensor g = PadRows(rows, rows.scalar_type());
-    const auto add_gradients = [g, num_rows = rows.size(0), x = x, kept = kept, parts = parts] {
-      const Parameter* bias = parts[0].bias;
-      if (bias && bias->trainable) AddBiasGradients(g.narrow(0, 0, num_rows), parts);
-      if (x.defined()) AddWeightGradients(g, x, parts);
-      if (kept) AddWeightGradients(g, PadRows(kept->Take(), g.scalar_type()), parts);
-    };
-    const Parameter* bias = parts[0].bias;
-    const bool trained = x.defined() || kept || (bias != nullptr && bias->trainable);
+    if (kept) kept->Restore();
     const bool passes_on = task_should_compute_output(0);
     DeferredGradients* later = parts[0].weight->deferred;
     if (later == nullptr && passes_on && beside != nullptr) {
       later = beside.get();
       if (kept) kept->Start();  // beside the product below
     }
-    if (trained && later != nullptr) {
-      later->emplace_back(add_gradients);
-    } else {
-      add_gradients();
-    }
+    AddGradients(g, rows.size(0), later);
     if (!passes_on) return {at::Tensor()};
     return {InputGradient(g, parts).narrow(0, 0, rows.size(0)).view(input_shape)};
   }
@@ -190,8 +182,30 @@ struct LinearNode : SavingNode {
   void release_variables() override {
     x.reset();
     kept.reset();  // others share it
+    maker.reset();
   }
   std::string name() const override { return "Linear(" + parts[0].weight->name + ")"; }
+
+ private:
+  // The gradients of weights and biases, for the gradient g [padded rows, sum of out]: now, or
+  // `later`.
+  void AddGradients(const at::Tensor& g, int64_t num_rows, DeferredGradients* later) const {
+    const Parameter* bias = parts[0].bias;
+    if (!x.defined() && !kept && !maker && (bias == nullptr || !bias->trainable)) return;
+    at::Tensor input = x;
+    if (maker) {
+      const at::Tensor again = maker->ResultAgain();
+      input = PadRows(again.reshape({-1, again.size(-1)}), again.scalar_type());
+    }
+    const auto add = [g, num_rows, input, kept = kept, parts = parts] {
+      const Parameter* bias = parts[0].bias;
+      if (bias && bias->trainable) AddBiasGradients(g.narrow(0, 0, num_rows), parts);
+      if (input.defined()) AddWeightGradients(g, input, parts);
+      if (kept) AddWeightGradients(g, PadRows(kept->Take(), g.scalar_type()), parts);
+    };
+    if (later == nullptr) return add();
+    later->emplace_back(add);
+  }
 };
 
 }  // namespace
@@ -220,7 +234,8 @@ at::Tensor FusedLinear(const at::Tensor& x, const Parts& parts,
     node->kept = kept;
     kept->WillTake();
   } else if (parts[0].weight->trainable) {
-    node->x = padded;
+    node->maker = KeptInPlaceOf(x);
+    if (node->maker == nullptr) node->x = padded;
   }
   Record(y, node, {&x});
   return y;

@@ -57,7 +57,7 @@ struct LowRankNode : SavingNode {
   std::string name() const override { return "LowRank(" + parts[0].b->name + ")"; }
 };
 
-struct PassNode : torch::autograd::Node {
+struct PassNode : PassingNode {
   bool passes = true;
 
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {

@@ -21,10 +21,32 @@
 namespace equipoise::ops {
 namespace {
 
-struct LayerNormNode : SavingNode {
+// Result, mean and rstd of each row, as at::native_layer_norm().
+std::tuple<at::Tensor, at::Tensor, at::Tensor> Normalised(const at::Tensor& x,
+                                                          const at::Tensor& weight,
+                                                          const at::Tensor& bias, double eps) {
+  const int64_t size = x.size(-1);
+  if (!Has16Bits(x)) return at::native_layer_norm(x, {size}, weight, bias, eps);
+  const int64_t num_rows = x.numel() / size;
+  at::Tensor y = at::empty(x.sizes(), x.options());
+  const at::Tensor mean = at::empty({num_rows}, at::kFloat), rstd = at::empty_like(mean);
+  const LayerNormStatistics statistics = {mean.mutable_data_ptr<float>(),
+                                          rstd.mutable_data_ptr<float>()};
+  ForRows(num_rows, size, [&](int64_t begin, int64_t end) {
+    On16Bits(x, [&](auto type) {
+      using T = decltype(type);
+      LayerNormRows({begin, end, size, size}, Data<T>(x), Data<T>(weight), Data<T>(bias),
+                    static_cast<float>(eps), MutableData<T>(y), statistics);
+    });
+  });
+  return {y, mean, rstd};
+}
+
+struct LayerNormNode : ElementwiseNode {
   Parameter* weight = nullptr;
   Parameter* bias = nullptr;
   at::Tensor x, mean, rstd;
+  double eps = 0;
 
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
     const at::Tensor g = gradients[0].contiguous();
@@ -38,6 +60,9 @@ struct LayerNormNode : SavingNode {
     if (wanted[1]) weight->AddGradient(gw);
     if (wanted[2]) bias->AddGradient(gb);
     return {gx};
+  }
+  at::Tensor ResultAgain() const override {
+    return std::get<0>(Normalised(x, weight->value, bias->value, eps));
   }
   void ForEachSaved(const Visit& visit) override {
     visit(x);
@@ -87,11 +112,25 @@ struct LayerNormNode : SavingNode {
   }
 };
 
-struct RmsNormNode : SavingNode {
+// Result and 1 / RMS of the rows of x [rows, size], on the CPU.
+std::pair<at::Tensor, at::Tensor> RmsNormalised(const at::Tensor& x, const at::Tensor& weight,
+                                                double eps) {
+  at::Tensor y = at::empty(x.sizes(), x.options());
+  at::Tensor rstd = at::empty({x.size(0)}, at::kFloat);
+  OnRows(x, [&](auto type, const Rows& rows) {
+    using T = decltype(type);
+    RmsNormRows(rows, Data<T>(x), Data<T>(weight), static_cast<float>(eps), MutableData<T>(y),
+                rstd.mutable_data_ptr<float>());
+  });
+  return {std::move(y), std::move(rstd)};
+}
+
+struct RmsNormNode : ElementwiseNode {
   Parameter* weight = nullptr;
   at::Tensor x, rstd;  // [rows, size]; rstd [rows] fp32
   std::vector<int64_t> input_shape;
   Communicator* group = nullptr;
+  double eps = 0;
 
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
     const at::Tensor g = gradients[0].reshape(x.sizes()).contiguous();
@@ -105,6 +144,9 @@ struct RmsNormNode : SavingNode {
                            MutableData<T>(gx));
     });
     return {gx.view(input_shape)};
+  }
+  at::Tensor ResultAgain() const override {
+    return RmsNormalised(x, weight->value, eps).first.view(input_shape);
   }
   void ForEachSaved(const Visit& visit) override {
     visit(x);
@@ -130,11 +172,12 @@ struct RmsNormNode : SavingNode {
 };
 
 // RmsNormNode by LibTorch's fused kernels, for tensors that are not on the CPU.
-struct DeviceRmsNormNode : SavingNode {
+struct DeviceRmsNormNode : ElementwiseNode {
   Parameter* weight = nullptr;
   at::Tensor x, rstd;  // [rows, size]; rstd [rows, 1] fp32
   std::vector<int64_t> input_shape;
   Communicator* group = nullptr;
+  double eps = 0;
 
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
     const at::Tensor g = gradients[0].reshape(x.sizes());
@@ -152,6 +195,9 @@ struct DeviceRmsNormNode : SavingNode {
       weight->AddGradient(sum);
     }
     return {wanted[0] ? gx.view(input_shape) : at::Tensor()};
+  }
+  at::Tensor ResultAgain() const override {
+    return std::get<0>(at::_fused_rms_norm(x, {x.size(1)}, weight->value, eps)).view(input_shape);
   }
   void ForEachSaved(const Visit& visit) override {
     visit(x);
@@ -174,29 +220,9 @@ at::Tensor RmsNormOnDevice(const at::Tensor& x, Parameter& weight, double eps,
   node->rstd = rstd;
   node->input_shape = x.sizes().vec();
   node->group = group;
+  node->eps = eps;
   Record(y, node, {&x});
   return y;
-}
-
-// Result, mean and rstd of each row, as at::native_layer_norm().
-std::tuple<at::Tensor, at::Tensor, at::Tensor> Normalised(const at::Tensor& x,
-                                                          const at::Tensor& weight,
-                                                          const at::Tensor& bias, double eps) {
-  const int64_t size = x.size(-1);
-  if (!Has16Bits(x)) return at::native_layer_norm(x, {size}, weight, bias, eps);
-  const int64_t num_rows = x.numel() / size;
-  at::Tensor y = at::empty(x.sizes(), x.options());
-  const at::Tensor mean = at::empty({num_rows}, at::kFloat), rstd = at::empty_like(mean);
-  const LayerNormStatistics statistics = {mean.mutable_data_ptr<float>(),
-                                          rstd.mutable_data_ptr<float>()};
-  ForRows(num_rows, size, [&](int64_t begin, int64_t end) {
-    On16Bits(x, [&](auto type) {
-      using T = decltype(type);
-      LayerNormRows({begin, end, size, size}, Data<T>(x), Data<T>(weight), Data<T>(bias),
-                    static_cast<float>(eps), MutableData<T>(y), statistics);
-    });
-  });
-  return {y, mean, rstd};
 }
 
 }  // namespace
@@ -213,6 +239,7 @@ at::Tensor LayerNorm(const at::Tensor& x, Parameter& weight, Parameter& bias, do
   node->x = input;
   node->mean = mean;
   node->rstd = rstd;
+  node->eps = eps;
   Record(y, node, {&x});
   return y;
 }
@@ -224,14 +251,8 @@ at::Tensor RmsNorm(const at::Tensor& x, Parameter& weight, double eps, Communica
   const BelowAutograd guard;
   at::Tensor input = x.reshape({-1, size});
   if (input.stride(1) != 1) input = input.contiguous();
-  at::Tensor y = at::empty(input.sizes(), x.options());
-  const at::Tensor rstd = at::empty({input.size(0)}, at::kFloat);
-  OnRows(input, [&](auto type, const Rows& rows) {
-    using T = decltype(type);
-    RmsNormRows(rows, Data<T>(input), Data<T>(weight.value), static_cast<float>(eps),
-                MutableData<T>(y), rstd.mutable_data_ptr<float>());
-  });
-  y = y.view(x.sizes());
+  const auto [normal, rstd] = RmsNormalised(input, weight.value, eps);
+  at::Tensor y = normal.view(x.sizes());
   if (!needs_node) return y;
   auto node = std::make_shared<RmsNormNode>();
   node->weight = &weight;
@@ -239,6 +260,7 @@ at::Tensor RmsNorm(const at::Tensor& x, Parameter& weight, double eps, Communica
   node->rstd = rstd;
   node->input_shape = x.sizes().vec();
   node->group = group;
+  node->eps = eps;
   Record(y, node, {&x});
   return y;
 }

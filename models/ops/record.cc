@@ -13,6 +13,7 @@ namespace equipoise::ops {
 namespace {
 
 thread_local SavedActivations* collecting = nullptr;
+thread_local bool recomputes_elementwise = false;
 
 torch::autograd::Edge EdgeTo(const at::Tensor& input) {
   return input.defined() && input.requires_grad() ? torch::autograd::impl::gradient_edge(input)
@@ -42,6 +43,18 @@ void Noted(const std::shared_ptr<torch::autograd::Node>& node) {
   if (collecting == nullptr) return;
   if (auto saving = std::dynamic_pointer_cast<SavingNode>(node))
     collecting->nodes_.push_back(std::move(saving));
+}
+
+RecomputeElementwise::RecomputeElementwise(bool on)
+    : before_(std::exchange(recomputes_elementwise, on)) {}
+
+RecomputeElementwise::~RecomputeElementwise() { recomputes_elementwise = before_; }
+
+std::shared_ptr<ElementwiseNode> KeptInPlaceOf(const at::Tensor& x) {
+  if (!recomputes_elementwise || !NeedsGradient(x)) return nullptr;
+  std::shared_ptr<torch::autograd::Node> node = x.grad_fn();
+  while (dynamic_cast<PassingNode*>(node.get()) != nullptr) node = node->next_edge(0).function;
+  return std::dynamic_pointer_cast<ElementwiseNode>(node);
 }
 
 bool NeedsGradient(const at::Tensor& input) {

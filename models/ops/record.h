@@ -30,6 +30,33 @@ class SavingNode : public torch::autograd::Node {
   }
 };
 
+// A node whose result can be made again from what it has saved in one pass, without a product:
+// norms and activation functions.
+class ElementwiseNode : public SavingNode {
+ public:
+  // The result, with the same bits. REQUIRES: its backward has not run.
+  virtual at::Tensor ResultAgain() const = 0;
+};
+
+// A node whose result has the bits of its only input.
+class PassingNode : public torch::autograd::Node {};
+
+// While it lives and is `on`, products that this thread records keep, in place of an input that an
+// ElementwiseNode has made, that node (Recompute::kElementwise).
+class RecomputeElementwise {
+ public:
+  explicit RecomputeElementwise(bool on);
+  ~RecomputeElementwise();
+  RecomputeElementwise(const RecomputeElementwise&) = delete;
+  RecomputeElementwise& operator=(const RecomputeElementwise&) = delete;
+
+ private:
+  bool before_;
+};
+
+// The node that is to be kept in place of x; null where x itself is.
+std::shared_ptr<ElementwiseNode> KeptInPlaceOf(const at::Tensor& x);
+
 // The activations that nodes have saved which this thread records while the object lives. At most
 // one at a time.
 class SavedActivations {

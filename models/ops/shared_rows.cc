@@ -131,6 +131,11 @@ at::Tensor ScatterRows(const at::Tensor& x, Parameter* bias, Communicator& group
   return y;
 }
 
+void SharedInput::Restore() {
+  if (maker_ != nullptr) part_ = maker_->ResultAgain();
+  maker_.reset();
+}
+
 void SharedInput::Start() {
   if (all_.defined()) return;
   Gathering gathering = StartGather(part_, rows_, group_);

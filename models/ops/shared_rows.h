@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "models/ops/record.h"
 #include "models/ops/tensor_ranks.h"
 #include "parallel/comm/communicator.h"
 #include "parallel/parameter.h"
@@ -35,22 +36,29 @@ at::Tensor GatherWholeRows(const at::Tensor& part, int64_t rows, Communicator& g
 // gradient is that of this rank's rows.
 at::Tensor ScatterRows(const at::Tensor& x, Parameter* bias, Communicator& group);
 
-// The input of linear layers of which a rank keeps its own rows alone: those of the others are
-// gathered again for the weights' gradients, once for all layers that share it.
+// The input of linear layers of which a rank keeps its own rows alone, or the node that makes them
+// again (KeptInPlaceOf()): those of the others are gathered again for the weights' gradients, once
+// for all layers that share it.
 class SharedInput {
  public:
   SharedInput(const at::Tensor& part, int64_t rows, Communicator& group)
-      : part_(part.detach()), rows_(rows), group_(group) {}
+      : maker_(KeptInPlaceOf(part)), rows_(rows), group_(group) {
+    if (maker_ == nullptr) part_ = part.detach();
+  }
   // Says that Take() will be called once more.
   void WillTake() { ++uses_; }
-  // This rank's own rows; undefined behind the last call of Take().
+  // This rank's own rows; undefined before Restore() and behind the last call of Take().
   at::Tensor& part() { return part_; }
+  // Makes this rank's own rows where they have not been kept. REQUIRES: the backward of what made
+  // them has not run.
+  void Restore();
   // Starts to gather what Take() waits for; nothing the second time.
   void Start();
   // All rows; nothing is held any more after the last call.
   at::Tensor Take();
 
  private:
+  std::shared_ptr<ElementwiseNode> maker_;
   at::Tensor part_, all_;  // the latter padded, and on its way until `gather_` is done
   Work gather_;
   int64_t rows_;

@@ -12,7 +12,7 @@
 namespace equipoise::ops {
 namespace {
 
-struct AllReduceBackwardNode : torch::autograd::Node {
+struct AllReduceBackwardNode : PassingNode {
   Communicator* group = nullptr;
   BesideSum beside;
 

@@ -86,7 +86,10 @@ struct HalfCost {
   PerRow saved;          // saved in addition, for any gradient
   PerRow saved_weights;  // saved in addition where the half's weights are trained
   PerRow saved_whole;    // part of these two that every tensor-parallel rank has
-  PerRow saved_fp32;     // saved in fp32 whatever the precision: statistics of norms and softmax
+  // Of what is saved for weights, results of the norm before the products, which every
+  // tensor-parallel rank has, and of the activation function: Recompute::kElementwise.
+  PerRow norms, activations;
+  PerRow saved_fp32;  // saved in fp32 whatever the precision: statistics of norms and softmax
   PerRow workspace, workspace_fp32;  // peak of temporaries in backward, without what is saved
 
   double AttentionFlops(const LayerLoad& load) const {

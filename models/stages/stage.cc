@@ -83,6 +83,8 @@ void Stage::AddPieces(size_t layer, std::vector<Kept>& kept) const {
 at::Tensor Stage::Run(const InFlight& pass, const Kept& kept) {
   Layer& layer = *layers_[kept.layer];
   layer.noise = pass.batch->noise;
+  const ops::RecomputeElementwise again(layer.recompute == Recompute::kElementwise &&
+                                        layer.has_halves());
   return kept.half ? layer.ForwardHalf(*kept.half, *pass.batch, kept.input)
                    : layer.Forward(*pass.batch, kept.input, pass.loss_scale);
 }

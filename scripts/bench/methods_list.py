@@ -66,6 +66,8 @@ METHODS = [
     Method("full training, recomputed", RECOMPUTE,
            Peer("Transformers, DDP, gradient checkpointing", ("--recompute",))),
     Method("full training, attention recomputed", {"balance.recompute": "attention"}),
+    Method("full training, norms and activations recomputed",
+           {"balance.recompute": "elementwise"}),
     Method("full training, optimizer offloaded", {"train.offload": "[optimizer]"}),
     Method("full training, bf16", {"train.precision": "bf16"},
            Peer("Transformers, DDP, bf16 autocast", ("--autocast",))),

@@ -123,6 +123,40 @@ TEST_CASE("recomputing a half keeps its input alone and costs its forward", "[ba
         costs.KeptBytes(head, kLoad, Recompute::kNone));
 }
 
+TEST_CASE("results of norms and activation functions cost passes over memory alone",
+          "[balance][cpu]") {
+  const ModelConfig model = PresetConfig("internvl2-26b");
+  const CostModel costs(model, A100(), {});
+  const auto hidden = model.text.hidden_size, inner = model.text.intermediate_size;
+  const int layer = Find(costs, kDecoderBlock), head = costs.num_layers() - 1;
+  const auto kept = [](const CostModel& of, int at, Recompute r) {
+    return of.KeptBytes(at, kLoad, r);
+  };
+  CHECK(kept(costs, layer, Recompute::kNone) - kept(costs, layer, Recompute::kElementwise) ==
+        2 * kLoad.tokens * (2 * hidden + inner));
+  const double seconds = costs.RecomputeSeconds(layer, kLoad, Recompute::kElementwise);
+  CHECK(seconds > 0);
+  CHECK(seconds < 0.1 * costs.RecomputeSeconds(layer, kLoad, Recompute::kMlp));
+  CHECK(kept(costs, head, Recompute::kElementwise) == kept(costs, head, Recompute::kNone));
+  CHECK(costs.RecomputeSeconds(head, kLoad, Recompute::kElementwise) == 0);
+  // Tensor ranks have the results of norms whole, unless they share out the rows.
+  CostModel::Options options;
+  options.tensor = 2;
+  const CostModel split(model, A100(), options);
+  CHECK(kept(split, layer, Recompute::kNone) - kept(split, layer, Recompute::kElementwise) ==
+        2 * kLoad.tokens * (2 * hidden + inner / 2));
+  options.style.sequence_parallel = true;
+  const CostModel shared(model, A100(), options);
+  CHECK(kept(shared, layer, Recompute::kNone) - kept(shared, layer, Recompute::kElementwise) ==
+        kLoad.tokens * (2 * hidden + inner));
+  // Of frozen weights nothing is kept for their gradients.
+  options = {};
+  options.frozen = {"llm"};
+  const CostModel frozen(model, A100(), options);
+  CHECK(kept(frozen, layer, Recompute::kElementwise) == kept(frozen, layer, Recompute::kNone));
+  CHECK(frozen.RecomputeSeconds(layer, kLoad, Recompute::kElementwise) == 0);
+}
+
 TEST_CASE("tensor ranks share a layer and pay for their sums", "[balance][cpu]") {
   const ModelConfig model = PresetConfig("internvl2-26b");
   Cluster free = A100();

@@ -5,6 +5,7 @@
 #include <ATen/ops/ones.h>
 
 #include <catch2/catch.hpp>
+#include <map>
 #include <sstream>
 #include <string>
 
@@ -95,21 +96,27 @@ std::string Named(const LayerSpec& spec, const LayerMeasurement& measured, const
   return text.str();
 }
 
-void CheckKept(const CostModel& costs, int layer, const LayerMeasurement& measured,
-               const Case& with) {
+// Returns what was measured.
+LayerMeasurement CheckKept(const CostModel& costs, int layer, LayerMeter& meter,
+                           const MeasuredRow& row, const Case& with) {
+  const LayerMeasurement measured = meter.Measure(row);
   INFO(Named(costs.specs()[static_cast<size_t>(layer)], measured, with));
-  for (size_t kind = 0; kind < measured.kept_bytes.size(); ++kind) {
-    const auto counted =
-        static_cast<double>(costs.KeptBytes(layer, measured.load, static_cast<Recompute>(kind)));
-    const auto kept = static_cast<double>(measured.kept_bytes[kind]);
-    INFO("recompute " << kind << ": counted " << counted << ", measured " << kept);
+  std::map<Recompute, int64_t> kept_bytes = {
+      {Recompute::kElementwise, meter.KeptBytes(row, Recompute::kElementwise)}};
+  for (size_t kind = 0; kind < measured.kept_bytes.size(); ++kind)
+    kept_bytes[static_cast<Recompute>(kind)] = measured.kept_bytes[kind];
+  for (const auto& [kind, bytes] : kept_bytes) {
+    const auto counted = static_cast<double>(costs.KeptBytes(layer, measured.load, kind));
+    const auto kept = static_cast<double>(bytes);
+    INFO("recompute " << ToString(kind) << ": counted " << counted << ", measured " << kept);
     CHECK(std::abs(counted - kept) < with.tolerance * kept + 8192);
   }
+  return measured;
 }
 
-void CheckBytes(const CostModel& costs, int layer, const LayerMeasurement& measured,
+void CheckBytes(const CostModel& costs, int layer, LayerMeter& meter, const MeasuredRow& row,
                 const Case& with) {
-  CheckKept(costs, layer, measured, with);
+  const LayerMeasurement measured = CheckKept(costs, layer, meter, row, with);
   const LayerSpec& spec = costs.specs()[static_cast<size_t>(layer)];
   INFO(Named(spec, measured, with));
   const auto counted = static_cast<double>(costs.WorkBytes(layer, measured.load));
@@ -151,7 +158,7 @@ TEST_CASE("layers that share out rows keep the bytes that the cost model counts"
       if (spec.component != Component::kLanguageModel) continue;
       LayerMeter meter(model, layer, with.dtype, {&group, 0, 2, /*sequence=*/true});
       for (const MeasuredRow& row : RowsFor(spec)) {
-        CheckBytes(costs, layer, meter.Measure(row), with);
+        CheckBytes(costs, layer, meter, row, with);
       }
     }
   }
@@ -172,7 +179,7 @@ TEST_CASE("layers keep the bytes that the cost model counts", "[balance][cpu]") 
     for (int layer = 0; layer < costs.num_layers(); ++layer) {
       LayerMeter meter(model, layer, with.dtype);
       for (const MeasuredRow& row : RowsFor(costs.specs()[static_cast<size_t>(layer)])) {
-        CheckBytes(costs, layer, meter.Measure(row), with);
+        CheckBytes(costs, layer, meter, row, with);
       }
     }
   }
@@ -200,7 +207,7 @@ TEST_CASE("layers of Qwen3-VL keep the bytes that the cost model counts", "[bala
       LayerMeter meter(model, layer, with.dtype);
       MeasuredRow row = RowsFor(spec).front();
       row.tiles *= 10;  // tokens
-      CheckKept(costs, layer, meter.Measure(row), with);
+      CheckKept(costs, layer, meter, row, with);
     }
   }
 }
@@ -227,6 +234,10 @@ TEST_CASE("adapters keep the bytes that the cost model counts", "[balance][cpu]"
       const auto counted =
           static_cast<double>(costs.KeptBytes(layer, measured.load, Recompute::kNone));
       CHECK(counted == Approx(static_cast<double>(measured.kept_bytes[0])).epsilon(0.02));
+      const auto fewer = static_cast<double>(meter.KeptBytes(row, Recompute::kElementwise));
+      CHECK(static_cast<double>(costs.KeptBytes(layer, measured.load, Recompute::kElementwise)) ==
+            Approx(fewer).epsilon(0.02));
+      CHECK(fewer < 0.9 * counted);  // DoRA keeps results of products too
     }
   }
 }

@@ -295,13 +295,15 @@ TEST_CASE("activations lie in host memory where that costs less than to compute 
   const ScoredPlan without = best();
   REQUIRE(with(without, Recompute::kFull));
   request.style.offloads_activations = true;
+  CHECK(best().step_s <= without.step_s);
+  request.cluster.host.link_bytes_per_s *= 4;
   const ScoredPlan offloaded = best();
-  CHECK(offloaded.step_s <= without.step_s);
+  CHECK(offloaded.step_s < without.step_s);
   CHECK((with(offloaded, Recompute::kFullOffload) || with(offloaded, Recompute::kOffload)));
   CHECK(offloaded.peak_bytes() <= request.cluster.memory_bytes);
   CHECK(offloaded.memory.front().host > 0);
   // A fast link hides the copies of all that a block keeps.
-  request.cluster.host.link_bytes_per_s *= 100;
+  request.cluster.host.link_bytes_per_s *= 25;
   const ScoredPlan fast = best();
   CHECK(fast.step_s < offloaded.step_s);
   CHECK(with(fast, Recompute::kOffload));
@@ -310,6 +312,24 @@ TEST_CASE("activations lie in host memory where that costs less than to compute 
   request.cluster.host.bytes = 0;
   CHECK(best().plan.recompute == without.plan.recompute);
   CHECK(best().step_s == without.step_s);
+}
+
+TEST_CASE("what takes no product is computed again first", "[plan_search][cpu]") {
+  PlanRequest request = Request("internvl2-8b", 1, 16);
+  request.pins.tensor = 4;
+  request.pins.pipeline = 2;
+  const ScoredPlan roomy = SearchPlans(request).plans.front();
+  const auto with = [](const ScoredPlan& each, Recompute kind) {
+    return std::count(each.plan.recompute.begin(), each.plan.recompute.end(), kind);
+  };
+  REQUIRE(with(roomy, Recompute::kNone) == std::ssize(roomy.plan.recompute));
+  request.cluster.memory_bytes = roomy.peak_bytes() * 8 / 10;
+  const ScoredPlan tight = SearchPlans(request).plans.front();
+  CHECK(tight.peak_bytes() <= request.cluster.memory_bytes);
+  const auto others = std::ssize(tight.plan.recompute) - with(tight, Recompute::kNone) -
+                      with(tight, Recompute::kElementwise);
+  CHECK(with(tight, Recompute::kElementwise) > 10 * others);
+  CHECK(tight.step_s < 1.02 * roomy.step_s);
 }
 
 TEST_CASE("plans within a time are those of a whole search", "[plan_search][cpu]") {

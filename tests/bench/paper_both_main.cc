@@ -73,6 +73,7 @@ PlanRequest RequestOf(const ModelConfig& model, const Row& row, const PaperBatch
   }
   request.partition = row.partition;
   request.recompute = row.recompute;
+  request.style.program = &PaperProgram();
   request.pins.data = 8 / tensor;
   request.pins.pipeline = 8;
   request.pins.tensor = tensor;

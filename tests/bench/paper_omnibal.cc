@@ -51,6 +51,15 @@ struct LayerSpan {
 
 }  // namespace
 
+const Program& PaperProgram() {
+  static const Program kProgram = [] {
+    Program program = ThisProgram();
+    program.recomputes_elementwise = false;
+    return program;
+  }();
+  return kProgram;
+}
+
 Cluster PaperCluster(const PaperConstants& constants) {
   ClusterConfig section;
   section.preset = "a100-80g";
@@ -189,6 +198,7 @@ Plan PaperPlan(const ModelConfig& model, const Cluster& cluster, const PaperRow&
   request.partition = row.partition;
   request.recompute = row.recompute;
   if (!row.free) {
+    request.style.program = &PaperProgram();
     request.pins.data = request.pins.pipeline = 8;
     request.pins.tensor = request.pins.chunks = 1;
     request.pins.sharded = ShardedState::kOptimizer;

@@ -30,6 +30,8 @@ struct PaperConstants {
 };
 
 Cluster PaperCluster(const PaperConstants& constants);
+// This program, but layers or halves of them are computed again as wholes, as in the paper.
+const Program& PaperProgram();
 
 // Micro-batches of whole steps, drawn from an epoch: micro-batch m of data rank r is m * data + r.
 struct PaperBatches {

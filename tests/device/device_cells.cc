@@ -48,7 +48,7 @@ std::vector<Cell> DeviceCells(bool tensor) {
     for (const char* model : {"internvl-qwen2", "internvl-llama", "qwen2-tied"}) {
       add([=](Cell& cell) { cell.model = model; });
     }
-    for (const char* recompute : {"random 3", "offload", "full_offload"})
+    for (const char* recompute : {"random 3", "elementwise", "offload", "full_offload"})
       add([=](Cell& cell) { cell.recompute = recompute; });
     add([](Cell& cell) { cell.freeze = {"vision"}; });
     for (const int zero : {0, 1}) {

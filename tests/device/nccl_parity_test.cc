@@ -147,7 +147,7 @@ TEST_CASE("over NCCL: bf16 by flash attention, with recompute", "[device]") {
 TEST_CASE("over NCCL: activations in host memory of micro-batches without targets", "[device]") {
   Cell cell;
   cell.modality = "blank";
-  cell.recompute = GENERATE("offload", "full_offload");
+  cell.recompute = GENERATE("elementwise", "offload", "full_offload");
   cell.schedule = GENERATE("1f1b", "zb_h1");
   cell.pipeline = 2;
   Check(cell);

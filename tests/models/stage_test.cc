@@ -57,8 +57,8 @@ Gradients Run(TestModel& model, const std::vector<MicroBatch>& batches, const st
 TEST_CASE("recompute changes no bit of a gradient", "[models][cpu]") {
   const auto dtype = GENERATE(at::kFloat, at::kBFloat16);
   const bool tied = GENERATE(false, true);
-  const auto recompute = GENERATE(Recompute::kAttention, Recompute::kMlp, Recompute::kFull,
-                                  Recompute::kOffload, Recompute::kFullOffload);
+  const auto recompute = GENERATE(Recompute::kAttention, Recompute::kMlp, Recompute::kElementwise,
+                                  Recompute::kFull, Recompute::kOffload, Recompute::kFullOffload);
   const ModelConfig config = TinyText("qwen2", tied);
   const auto batches = Batches(config, 2);
   TestModel plain = MakeModel(config, dtype), again = MakeModel(config, dtype);
@@ -76,6 +76,7 @@ TEST_CASE("a layer keeps what its recompute leaves", "[models][cpu]") {
   for (const auto& [recompute, kept] : std::map<Recompute, size_t>{{Recompute::kNone, 8},
                                                                    {Recompute::kAttention, 12},
                                                                    {Recompute::kMlp, 12},
+                                                                   {Recompute::kElementwise, 8},
                                                                    {Recompute::kFull, 8},
                                                                    {Recompute::kOffload, 8},
                                                                    {Recompute::kFullOffload, 8}}) {
@@ -123,8 +124,8 @@ TEST_CASE("interleaving forward and backward passes changes no bit", "[models][c
 
 TEST_CASE("a backward in two halves changes no bit", "[models][cpu]") {
   const auto dtype = GENERATE(at::kFloat, at::kBFloat16);
-  const auto recompute =
-      GENERATE(Recompute::kNone, Recompute::kFull, Recompute::kOffload, Recompute::kFullOffload);
+  const auto recompute = GENERATE(Recompute::kNone, Recompute::kElementwise, Recompute::kFull,
+                                  Recompute::kOffload, Recompute::kFullOffload);
   for (const ModelConfig& config : {TinyText("qwen2", true), TinyInternVl(false)}) {
     const auto batches = Batches(config, 3);
     TestModel whole = MakeModel(config, dtype), halves = MakeModel(config, dtype),

@@ -241,7 +241,8 @@ TEST_CASE("parity: frozen modules and recompute", "[parity][cpu]") {
 TEST_CASE("parity: recompute by layer on uneven stages", "[parity][cpu]") {
   Cell cell;
   cell.model = GENERATE("internvl-qwen2", "internvl-llama");
-  cell.recompute = GENERATE("attention", "mlp", "offload", "full_offload", "random 1", "random 2");
+  cell.recompute = GENERATE("attention", "mlp", "elementwise", "offload", "full_offload",
+                            "random 1", "random 2");
   cell.schedule = GENERATE("1f1b", "zb_h1");
   cell.pipeline = 2;
   cell.stage_begins = GENERATE(std::vector<int>{0, 1, 8}, std::vector<int>{0, 6, 8});

@@ -100,8 +100,8 @@ TEST_CASE("2bw parity: frozen modules", "[parity][cpu]") {
 
 TEST_CASE("2bw parity: recomputed passes use the weights of their step", "[parity][cpu]") {
   Cell cell = Delayed();
-  cell.recompute =
-      GENERATE("vision+llm", "attention", "mlp", "offload", "full_offload", "random 1", "random 2");
+  cell.recompute = GENERATE("vision+llm", "attention", "mlp", "elementwise", "offload",
+                            "full_offload", "random 1", "random 2");
   cell.pipeline = 3;
   cell.modality = GENERATE("mixed", "pictures");
   CheckBits(cell);

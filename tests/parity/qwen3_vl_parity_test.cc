@@ -64,8 +64,8 @@ TEST_CASE("parity: features over every cut, and frozen parts", "[parity][cpu]") 
 TEST_CASE("parity: features where each half of a block is made again", "[parity][cpu]") {
   Cell cell = Base();
   cell.stage_begins = GENERATE(std::vector<int>{0, 2, 8}, std::vector<int>{0, 6, 8});
-  cell.recompute =
-      GENERATE("vision+llm", "attention", "mlp", "offload", "full_offload", "random 2");
+  cell.recompute = GENERATE("vision+llm", "attention", "mlp", "elementwise", "offload",
+                            "full_offload", "random 2");
   Check(cell);
 }
 

@@ -100,8 +100,8 @@ TEST_CASE("sequence parity: recompute", "[parity][cpu]") {
   cell.tensor = GENERATE(2, 3);
   cell.pipeline = 2;
   cell.schedule = GENERATE("1f1b", "zb_v");
-  cell.recompute =
-      GENERATE("vision+llm", "attention", "mlp", "offload", "full_offload", "random 2");
+  cell.recompute = GENERATE("vision+llm", "attention", "mlp", "elementwise", "offload",
+                            "full_offload", "random 2");
   Check(cell);
 }
 

@@ -83,7 +83,7 @@ TEST_CASE("the shipped configuration is planned for 64 devices", "[plan_run][cpu
   const std::string page = RenderPlan(report);
   CHECK(page.find("<svg") != std::string::npos);
   CHECK(page.find("http") == std::string::npos);  // offline
-  for (const char* part : {"Samples by tokens", "One step: 31.9", "Its first ", ">stage 15<",
+  for (const char* part : {"Samples by tokens", "One step: 31.3", "Its first ", ">stage 15<",
                            ">rank 7<", "</i>activations<", " ms</text>", " GiB</text>"}) {
     INFO(part);
     CHECK(page.find(part) != std::string::npos);

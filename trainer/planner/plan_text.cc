@@ -34,8 +34,8 @@ std::string Bar(double share) {
 // Layers of a rank by kind of recomputation: "3 attention, 2 full".
 std::string DescribeRecompute(const std::vector<Recompute>& kinds) {
   std::string text;
-  for (const Recompute kind : {Recompute::kAttention, Recompute::kMlp, Recompute::kFull,
-                               Recompute::kOffload, Recompute::kFullOffload}) {
+  for (const Recompute kind : {Recompute::kElementwise, Recompute::kAttention, Recompute::kMlp,
+                               Recompute::kFull, Recompute::kOffload, Recompute::kFullOffload}) {
     const auto count = std::count(kinds.begin(), kinds.end(), kind);
     if (count == 0) continue;
     text += fmt::format("{}{} {}", text.empty() ? "" : ", ", count, ToString(kind));

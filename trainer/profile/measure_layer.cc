@@ -212,6 +212,10 @@ LayerMeasurement LayerMeter::Measure(const MeasuredRow& row, bool memory) {
   return measured;
 }
 
+int64_t LayerMeter::KeptBytes(const MeasuredRow& row, Recompute recompute) {
+  return impl_->MeasureMemory(impl_->MakeTensors(row), recompute).kept;
+}
+
 double LayerMeter::OptimizerSecondsPerParameter() {
   FlatParameters& parameters = impl_->parameters;
   const std::vector<double> factors(parameters.parameters().size(), 1.0);

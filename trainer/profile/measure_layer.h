@@ -12,6 +12,7 @@
 #include "models/spec/image_spec.h"
 #include "models/spec/model_config.h"
 #include "models/spec/tensor_parallel.h"
+#include "parallel/recompute.h"
 
 namespace equipoise {
 
@@ -42,6 +43,8 @@ class LayerMeter {
   // gradient (patch embedding) has no input_gradient_s; the head computes its gradients in forward.
   // On a CPU bytes are zero without CountCpuMemory(). REQUIRES: the row is not empty for the layer.
   LayerMeasurement Measure(const MeasuredRow& row, bool memory = true);
+  // Bytes saved for backward under a Recompute, as Measure() has those of the first four.
+  int64_t KeptBytes(const MeasuredRow& row, Recompute recompute);
   // Seconds of an AdamW update per parameter, measured on the layer's parameters.
   double OptimizerSecondsPerParameter();
 

@@ -60,6 +60,7 @@ struct BalanceSection {
         "recompute", recompute,
         "what of each layer is computed again in backward instead of kept, to save memory: bar = "
         "the least that fits, for each rank; or nothing, all, or a half of each transformer block; "
+        "elementwise: results of its norms and activation function, which take no product; "
         "offload: nothing, but what blocks keep lies in host memory; full_offload: all, and their "
         "inputs lie there");
     visit("recompute_modules", recompute_modules,

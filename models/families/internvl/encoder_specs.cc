@@ -118,6 +118,7 @@ LayerSpec VisionBlockSpec(const VisionConfig& vision, int64_t index, int ranks) 
   // saved for weight gradients only.
   attention.saved = PerRow::Patches(4 * q + (vision.use_qk_norm ? 2 * q : 0));
   attention.saved_weights = attention.saved_whole = PerRow::Patches(2 * h);
+  attention.norms = mlp.norms = PerRow::Patches(h);
   attention.saved_fp32 = PerRow::Patches(statistics + part_heads);
   attention.workspace = PerRow::Patches(h + 4 * q);
 
@@ -127,6 +128,7 @@ LayerSpec VisionBlockSpec(const VisionConfig& vision, int64_t index, int ranks) 
   mlp.saved = PerRow::Patches(i);
   mlp.saved_weights = PerRow::Patches(2 * h + i);
   mlp.saved_whole = PerRow::Patches(2 * h);
+  mlp.activations = PerRow::Patches(i);
   mlp.saved_fp32 = PerRow::Patches(statistics);
   mlp.workspace = PerRow::Patches(2 * h + i);
   return spec;

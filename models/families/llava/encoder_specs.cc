@@ -111,7 +111,7 @@ LayerSpec VisionBlockSpec(const VisionConfig& vision, int64_t index, int ranks) 
   attention.input = PerRow::Patches(h);
   // q, k, v and the result; the output of the norm is saved for weight gradients only.
   attention.saved = PerRow::Patches(4 * q);
-  attention.saved_weights = attention.saved_whole = PerRow::Patches(h);
+  attention.saved_weights = attention.saved_whole = attention.norms = PerRow::Patches(h);
   attention.saved_fp32 = PerRow::Patches(2 + part_heads);
   attention.workspace = PerRow::Patches(h + 4 * q);
 
@@ -120,7 +120,8 @@ LayerSpec VisionBlockSpec(const VisionConfig& vision, int64_t index, int ranks) 
   mlp.input = PerRow::Patches(h);
   mlp.saved = PerRow::Patches(i);
   mlp.saved_weights = PerRow::Patches(h + i);
-  mlp.saved_whole = PerRow::Patches(h);
+  mlp.saved_whole = mlp.norms = PerRow::Patches(h);
+  mlp.activations = PerRow::Patches(i);
   mlp.saved_fp32 = PerRow::Patches(2);
   mlp.workspace = PerRow::Patches(2 * h + i);
   return spec;

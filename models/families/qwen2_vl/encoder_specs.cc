@@ -97,7 +97,7 @@ void AddAttentionCosts(const VisionConfig& vision, double query, bool windowed, 
   // q, k and v (one product), q and k rotated, the result; the output of the norm is saved for
   // weight gradients only.
   attention.saved = PerRow::Patches(6 * q);
-  attention.saved_weights = attention.saved_whole = PerRow::Patches(h);
+  attention.saved_weights = attention.saved_whole = attention.norms = PerRow::Patches(h);
   attention.saved_fp32 = PerRow::Patches(Statistics(vision) + heads);
   attention.workspace = PerRow::Patches(h + 6 * q);
 }
@@ -115,7 +115,8 @@ void AddMlpCosts(const VisionConfig& vision, int64_t inner, LayerSpec& spec) {
   mlp.input = PerRow::Patches(h);
   mlp.saved = PerRow::Patches(gated ? 2 * i : i);
   mlp.saved_weights = PerRow::Patches(h + i);
-  mlp.saved_whole = PerRow::Patches(h);
+  mlp.saved_whole = mlp.norms = PerRow::Patches(h);
+  mlp.activations = PerRow::Patches(i);
   mlp.saved_fp32 = PerRow::Patches(Statistics(vision));
   mlp.workspace = PerRow::Patches(2 * h + (gated ? 3 * i : i));
 }
