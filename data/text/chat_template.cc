@@ -315,7 +315,9 @@ ChatTemplate::ChatTemplate(const std::string& name, const std::string& system,
     end_of_turn_ = RequiredToken(*tokenizer, form_->end_of_turn, name);
   }
   FindImageTokens(image_token);
-  for (const char* mark : {"<ref>", "</ref>", "<box>", "</box>", "<quad>", "</quad>"}) {
+  for (const char* mark :
+       {"<ref>", "</ref>", "<box>", "</box>", "<quad>", "</quad>", "<|object_ref_start|>",
+        "<|object_ref_end|>", "<|box_start|>", "<|box_end|>", "<|quad_start|>", "<|quad_end|>"}) {
     if (const auto id = tokenizer->TokenId(mark))
       grounding_.Add({.content = mark, .id = *id}, mark);
   }

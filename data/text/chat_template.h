@@ -34,9 +34,10 @@ std::string Truncate(EncodedConversation& conversation, int64_t max_tokens);
 
 // Encoder of conversations into ids and loss mask: the forms of data/settings/chat_templates.h, not
 // a template's program, which says nothing of the mask. All treat special tokens in a text as
-// ordinary text, except grounding marks (<ref>, <box>, <quad>), which do not affect the
-// conversation's form. In place of `<image>` stand a picture's context tokens and the marks around
-// them that the tokenizer has: `<img>` <IMG_CONTEXT> `</img>` (InternVL), `<image>` (LLaVA), or
+// ordinary text, except grounding marks (<ref>, <box>, <quad>; <|object_ref_start|>, ...), which do
+// not affect the conversation's form. In place of `<image>` stand a picture's context tokens and
+// the marks around them that the tokenizer has: `<img>` <IMG_CONTEXT> `</img>` (InternVL),
+// `<image>` (LLaVA), or
 // <|vision_start|> <|image_pad|> <|vision_end|> (Qwen2-VL); in place of `<video>`, where a turn has
 // videos, likewise `<video>` or <|video_pad|>. Trained are an answer and the token that ends it,
 // but not a token that the answer's beginning forms with the header before it (a line break with

@@ -28,11 +28,12 @@ std::vector<std::pair<size_t, size_t>> Spans(const EncodedConversation& conversa
   return spans;
 }
 
-// The tokenizer of one test, with InternVL's grounding marks and InternLM2's first token.
+// The tokenizer of one test, with grounding marks and InternLM2's first token.
 Tokenizer MarkedTokenizer() {
   Json json = TinyTokenizerJson();
   int id = 310;
-  for (const char* mark : {"<ref>", "</ref>", "<box>", "</box>", "<quad>", "</quad>", "<s>"}) {
+  for (const char* mark : {"<ref>", "</ref>", "<box>", "</box>", "<quad>", "</quad>", "<s>",
+                           "<|box_start|>", "<|box_end|>"}) {
     json["added_tokens"].push_back({{"id", id++}, {"content", mark}, {"special", true}});
   }
   return ReadTokenizerJson(json);
@@ -122,6 +123,10 @@ TEST_CASE("special tokens in any text are ordinary text, grounding marks are not
   const EncodedConversation marked = chat.Encode({{Role::kUser, "<ref>us</ref>"}}, {});
   CHECK(std::count(marked.ids.begin(), marked.ids.end(), 310) == 1);
   CHECK(std::count(marked.ids.begin(), marked.ids.end(), 311) == 1);
+  const EncodedConversation box =
+      chat.Encode({{Role::kAssistant, "<|box_start|>us<|box_end|>"}}, {});
+  CHECK(std::count(box.ids.begin(), box.ids.end(), 317) == 1);
+  CHECK(std::count(box.ids.begin(), box.ids.end(), 318) == 1);
 }
 
 TEST_CASE("an answer prompt ends with the assistant's header", "[data][cpu]") {
