@@ -107,6 +107,7 @@ uint64_t KeyOf(const std::vector<SourceConfig>& sources, const std::vector<uint6
     key << " videos " << images.frames << ' ' << videos.min_pixels << ' ' << videos.max_pixels
         << ' ' << videos.of_all_frames << ' ' << videos.timestamps;
   }
+  if (version > 6) key << " grounding " << static_cast<int>(images.grounding);
   if (sample.max_frames > 0) key << " frames " << sample.max_frames;
   if (OpensVideos()) key << " opens videos";  // to other programs their records are defects
   for (size_t i = 0; i < sources.size(); ++i)

@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "data/records/record_objects.h"
 #include "data/records/record_pictures.h"
 #include "data/records/record_videos.h"
 #include "data/records/refusal.h"
@@ -304,21 +305,6 @@ void CheckOtherKeys(const Json& object) {
   }
 }
 
-// ms-swift's "objects" stand in the text as placeholders, which would be trained on as they are.
-void CheckObjects(const Json& object, const Record& record) {
-  const auto found = object.find("objects");
-  if (found == object.end() || IsEmpty(*found)) return;
-  for (const Turn& turn : record.turns) {
-    for (const char* placeholder : {"<bbox>", "<ref-object>"}) {
-      if (turn.text.find(placeholder) == std::string::npos) continue;
-      Refuse(Defect::kBadField,
-             fmt::format("'objects' are not put in place of {}; write boxes and names into the "
-                         "text (docs/data.md)",
-                         placeholder));
-    }
-  }
-}
-
 // Descriptions of functions, a list or its text; the keys' order counts, so they are read again.
 void ReadTools(const Json& object, std::string_view text, Record& record) {
   const auto tools = object.find("tools");
@@ -354,13 +340,13 @@ void ReadConversation(std::string_view text, Record& record) {
   form->read(object, text, record);
   AddSystem(object, record);
   CheckOtherKeys(object);
-  CheckObjects(object, record);
   const size_t before = record.pictures();
   ReadPictures(object, record);
   if (before > 0 && record.pictures() > before) {
     Refuse(Defect::kBadField, "pictures are given in the turns and in 'images'; leave one");
   }
   ReadVideos(object, record);
+  ReadObjects(object, record);
   ReadTools(object, text, record);
 }
 

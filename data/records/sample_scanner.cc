@@ -14,6 +14,7 @@
 #include "configs/base/shown_text.h"
 #include "data/images/image_size.h"
 #include "data/records/annotation_file.h"
+#include "data/records/record_objects.h"
 #include "data/records/refusal.h"
 #include "data/records/video_frames.h"
 #include "data/text/text_error.h"
@@ -109,16 +110,22 @@ ScannedSample SampleScanner::Scan(size_t source, std::string_view text,
   ParsedRecord parsed = ParseRecordIn(sources_[source], text);
   sample.record = std::move(parsed.record);
   if (parsed.defect != Defect::kNone) Refuse(sample, parsed.defect, parsed.reason);
-  if (sample.defect == Defect::kNone) {
+  const auto step = [&sample](const auto& run) {
+    if (sample.defect != Defect::kNone) return;
     try {
-      const ImageLimits files{options_.limits.image_pixels, options_.limits.image_bytes};
-      ArrangeVideos(folders_[source], options_.images, {options_.max_frames, files}, sample.record);
+      run();
     } catch (const Refusal& refusal) {
       Refuse(sample, refusal.defect, refusal.reason);
     }
-  }
-  if (sample.defect == Defect::kNone) ReadPictures(source, sample, files);
-  if (sample.defect == Defect::kNone) Encode(sample);
+  };
+  std::vector<ImageSize> sizes;
+  step([&] {
+    const ImageLimits limits{options_.limits.image_pixels, options_.limits.image_bytes};
+    ArrangeVideos(folders_[source], options_.images, {options_.max_frames, limits}, sample.record);
+  });
+  step([&] { ReadPictures(source, sample, sizes, files); });
+  step([&] { WriteObjects(processors_[source], sizes, sample.record); });
+  step([&] { Encode(sample); });
   return sample;
 }
 
@@ -132,6 +139,7 @@ OpenedImage SampleScanner::Open(size_t source, const Record& record, size_t inde
 }
 
 void SampleScanner::ReadPictures(size_t source, ScannedSample& sample,
+                                 std::vector<ImageSize>& sizes,
                                  std::vector<std::string>* files) const {
   const auto& images = sample.record.images;
   if (!images.empty() && !options_.images.takes_pictures()) {
@@ -184,6 +192,7 @@ void SampleScanner::ReadPictures(size_t source, ScannedSample& sample,
     } catch (const ImageError& error) {
       return Refuse(sample, Defect::kImageUnreadable, ShownText(path) + ": " + error.what());
     }
+    sizes.push_back(*size);
     if (files != nullptr) files->push_back(std::move(bytes));
   }
   const PictureLoad all = sample.all_pictures();

@@ -62,7 +62,9 @@ class SampleScanner {
   const ImageProcessor& processor(size_t source) const { return processors_[source]; }
 
  private:
-  void ReadPictures(size_t source, ScannedSample& sample, std::vector<std::string>* files) const;
+  // Measures the pictures and frames; appends their sizes.
+  void ReadPictures(size_t source, ScannedSample& sample, std::vector<ImageSize>& sizes,
+                    std::vector<std::string>* files) const;
   // Adds the load of a picture of that size, or of a video with such frames.
   void AddPicture(size_t source, ImageSize size, const Video* video, ScannedSample& sample) const;
   void Encode(ScannedSample& sample) const;

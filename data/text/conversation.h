@@ -35,6 +35,23 @@ struct FileFrame {
   int64_t width = 0, height = 0;  // upright
 };
 
+// A box in a picture, or a point: x and y of its corners, in order.
+struct ObjectBox {
+  std::vector<double> numbers;  // 4, or 2
+  size_t image = 0;             // the picture, by its place in Record::images
+};
+
+// Names and boxes of things in pictures, which texts have `<ref-object>` and `<bbox>` for; of each
+// kind as many as there are in all turns, or none, and the placeholders are text
+// (record_objects.h).
+struct RecordObjects {
+  std::vector<std::string> names;
+  std::vector<ObjectBox> boxes;
+  bool shares = false;  // numbers are shares of the picture's sides, else its pixels
+
+  bool empty() const { return names.empty() && boxes.empty(); }
+};
+
 // A conversation and its pictures, whatever form it was read from.
 struct Record {
   std::string id;
@@ -50,7 +67,8 @@ struct Record {
   std::vector<std::string> given;
   std::vector<Video> videos;  // in the order in which user turns show them
   std::vector<Turn> turns;
-  std::string tools;  // descriptions of functions, JSON, one a line
+  RecordObjects objects;  // that are not yet put into the turns
+  std::string tools;      // descriptions of functions, JSON, one a line
 
   // Pictures that are no frames.
   size_t pictures() const {

@@ -71,6 +71,15 @@ struct ImageSpec {
     double positions_per_second = 0;
   };
   Videos videos;
+  // How names, boxes and points of things in pictures are written (data/records/record_objects.h).
+  enum class Grounding : uint8_t {
+    kPoints,     // cat [(x,y),(x,y)]
+    kInternVl,   // <ref>cat</ref> <box>[[x, y, x, y]]</box>
+    kQwen2Vl,    // likewise, with this model's marks: (x,y),(x,y)
+    kList,       // cat [x, y, x, y], in thousandths of the picture's sides, as all above
+    kPixelList,  // the same in pixels of the resized picture; of kNative alone
+  };
+  Grounding grounding = Grounding::kPoints;
   // Normalization of red, green and blue: x of 0 to 1 becomes (x - mean) / deviation.
   std::array<float, 3> mean = {0, 0, 0}, deviation = {1, 1, 1};
 

@@ -137,6 +137,7 @@ ImageSpec Images(const ModelConfig& config) {
   images.tokens_per_tile = config.tokens_per_tile();
   images.mean = {0.485F, 0.456F, 0.406F};
   images.deviation = {0.229F, 0.224F, 0.225F};
+  images.grounding = ImageSpec::Grounding::kInternVl;
   return images;
 }
 

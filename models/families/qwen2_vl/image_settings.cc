@@ -56,6 +56,14 @@ void ReadPixels(const Json& json, ImageSpec& images) {
   if (given("max_pixels")) images.max_pixels = GetInt(json, "max_pixels", kFile);
 }
 
+// How the published models of a generation write boxes: the second in pixels, others in
+// thousandths.
+ImageSpec::Grounding GroundingOf(const std::string& model_type) {
+  if (model_type == "qwen2_vl") return ImageSpec::Grounding::kQwen2Vl;
+  return model_type == "qwen2_5_vl" ? ImageSpec::Grounding::kPixelList
+                                    : ImageSpec::Grounding::kList;
+}
+
 // Sets how videos are taken; `images` is complete but for that.
 void ReadVideos(const ModelConfig& config, ImageSpec& images) {
   const bool third = config.model_type == "qwen3_vl";
@@ -122,6 +130,7 @@ ImageSpec Qwen2VlImages(const ModelConfig& config) {
   images.max_pixels = 28 * 28 * 1280;
   images.mean = {0.48145466F, 0.4578275F, 0.40821073F};
   images.deviation = {0.26862954F, 0.26130258F, 0.27577711F};
+  images.grounding = GroundingOf(config.model_type);
   if (config.model_type == "qwen3_vl" && !config.preprocessor.is_object()) {
     // Of published folders: the class of their processor has the defaults above.
     images.min_pixels = 256 * 256;
