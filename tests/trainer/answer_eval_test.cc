@@ -13,6 +13,7 @@
 #include "tests/data/tiny_tokenizer.h"
 #include "tests/parallel/run_ranks.h"
 #include "trainer/answers/answer_files.h"
+#include "trainer/answers/question_file.h"
 #include "trainer/run/open_data.h"
 
 namespace equipoise {
@@ -154,7 +155,9 @@ TEST_CASE("a question is asked as its record is trained", "[trainer][cpu]") {
   const std::string tools = R"({"tools":[{"name":"look","parameters":{}}],)";
   data.WriteRecords({RecordLine("good", "\"one.png\"", "What?", "A"),
                      tools + RecordLine("tools", "", "Hello", "Hi").substr(1),
-                     RecordLine("wide", "\"wide.png\"", "What?", "A")});
+                     RecordLine("wide", "\"wide.png\"", "What?", "A"),
+                     R"({"objects":{"ref":["it"],"bbox":[[14,7,28,14]]},)" +
+                         RecordLine("box", "\"wide.png\"", "<ref-object>?", "<bbox>").substr(1)});
   config.data.limits.image_pixels = 56 * 28;
   config.data.tiles = {1, 4, true};
   config.data.train[0].max_tiles = GENERATE(0, 1);
@@ -162,7 +165,7 @@ TEST_CASE("a question is asked as its record is trained", "[trainer][cpu]") {
   const OpenedData opened(config, config.data.train, world);
   const Responder responder(&opened.model_config, &opened.tokenizer, &opened.chat_template,
                             &config.data);
-  for (int64_t sample = 0; sample < 3; ++sample) {
+  for (int64_t sample = 0; sample < 4; ++sample) {
     const ScannedSample trained = opened.dataset.Scan(sample);
     INFO("sample " << sample << " " << trained.reason);
     REQUIRE(trained.defect == Defect::kNone);
@@ -173,6 +176,23 @@ TEST_CASE("a question is asked as its record is trained", "[trainer][cpu]") {
     REQUIRE(ids.size() < trained.encoded.ids.size());
     CHECK(std::equal(ids.begin(), ids.end(), trained.encoded.ids.begin()));
   }
+  CHECK(opened.dataset.Scan(3).record.turns[1].text.starts_with("<box>[["));
+}
+
+TEST_CASE("a file's questions and their first references have their boxes", "[trainer][cpu]") {
+  const TemporaryFolder folder;
+  const std::string objects = R"("image":"a.png","objects":{"ref":["cat"],"bbox":[[1,2],[3,4]]}})";
+  folder.Write("q.jsonl",
+               R"({"query":"<ref-object> near <bbox>?","response":"<bbox>","answers":["x"],)" +
+                   objects + "\n" + R"({"question":"<bbox>?","answer":"no",)" + objects + "\n");
+  std::vector<FileQuestion> questions = ReadQuestions(folder / "q.jsonl");
+  REQUIRE(questions.size() == 2);
+  for (FileQuestion& question : questions)
+    WriteObjects({ImageSpec(), TilesConfig()}, {{10, 20}}, question);
+  CHECK(questions[0].question() == "cat near [(100,100)]?");
+  CHECK(questions[0].references == std::vector<std::string>{"[(300,200)]", "x"});
+  CHECK(questions[1].question() == "<bbox>?");  // in no form of ms-swift
+  CHECK(questions[1].references == std::vector<std::string>{"no"});
 }
 
 TEST_CASE("the ranks of every mesh give the same answers", "[trainer][cpu]") {

@@ -9,6 +9,7 @@
 #include "configs/base/error.h"
 #include "data/records/annotation_file.h"
 #include "data/records/record_forms.h"
+#include "data/records/record_objects.h"
 #include "data/records/record_pictures.h"
 #include "data/records/record_videos.h"
 #include "data/records/refusal.h"
@@ -108,6 +109,19 @@ std::vector<FileQuestion> ReadQuestions(const std::string& path) {
   }
   if (questions.empty()) throw DataError(path + ": holds no questions");
   return questions;
+}
+
+void WriteObjects(const ImageProcessor& processor, const std::vector<ImageSize>& sizes,
+                  FileQuestion& question) {
+  Record record = question.record;
+  if (!question.references.empty())
+    record.turns.push_back({Role::kAssistant, question.references[0]});
+  WriteObjects(processor, sizes, record);
+  if (!question.references.empty()) {
+    question.references[0] = record.turns.back().text;
+    record.turns.pop_back();
+  }
+  question.record = std::move(record);
 }
 
 Json AnswerJson(const FileQuestion& question, const GivenAnswer& answer) {

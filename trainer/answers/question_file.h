@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "configs/base/json.h"
+#include "data/images/image_processor.h"
 #include "data/text/conversation.h"
 #include "trainer/answers/answer.h"
 #include "trainer/answers/answer_scores.h"
@@ -24,6 +25,12 @@ struct FileQuestion {
 // "prompt", pictures in "image" or "images", videos in "video" or "videos", and perhaps an "answer"
 // or "answers", a text or a list of them. Throws DataError "path:number: what; what to do".
 std::vector<FileQuestion> ReadQuestions(const std::string& path);
+
+// Puts the names and boxes of the record's objects in the places that the question and its answer,
+// the first reference, have for them (data/records/record_objects.h). `sizes`: of its pictures.
+// Throws Refusal, ImageError.
+void WriteObjects(const ImageProcessor& processor, const std::vector<ImageSize>& sizes,
+                  FileQuestion& question);
 
 // A line of the file of answers: id, images, question, answer, `fault` where there is none, and
 // where references are known these and the AnswerScores.

@@ -20,6 +20,8 @@
 #include "configs/yaml/overrides.h"
 #include "configs/yaml/yaml_reader.h"
 #include "data/images/image.h"
+#include "data/images/image_processor.h"
+#include "data/images/image_size.h"
 #include "data/records/path_guard.h"
 #include "data/records/refusal.h"
 #include "data/records/video_frames.h"
@@ -224,7 +226,8 @@ class Answerer {
     return answer.text;
   }
 
-  std::vector<GivenAnswer> AnswerFile(const std::vector<FileQuestion>& questions) {
+  // Puts the objects of questions in their places, too.
+  std::vector<GivenAnswer> AnswerFile(std::vector<FileQuestion>& questions) {
     const ImageFolder folder(
         arguments_.image_folder.empty()
             ? std::filesystem::absolute(arguments_.jsonl).parent_path().string()
@@ -232,8 +235,9 @@ class Answerer {
         data_.allow_outside);
     QuestionList list;
     std::vector<ParsedRecord> records;
-    for (const FileQuestion& question : questions) {
+    for (FileQuestion& question : questions) {
       records.push_back(Guarded([&](Record& record) {
+        PlaceObjects(folder, question);
         record = question.record;
         ArrangeVideos(folder, ImageSpecOf(config_), video_limits(), record);
       }));
@@ -301,6 +305,21 @@ class Answerer {
 
   VideoLimits video_limits() const {
     return {data_.max_frames, {data_.limits.image_pixels, data_.limits.image_bytes}};
+  }
+
+  // Puts the objects of a question in their places. Where its pictures cannot be measured, they
+  // stay where they are: such a question is not asked. Throws Refusal.
+  void PlaceObjects(const ImageFolder& folder, FileQuestion& question) const {
+    const Record& record = question.record;
+    if (record.objects.empty()) return;
+    const ImageLimits limits{data_.limits.image_pixels, data_.limits.image_bytes};
+    std::vector<ImageSize> sizes;
+    try {
+      for (size_t i = 0; !record.objects.boxes.empty() && i < record.images.size(); ++i)
+        sizes.push_back(ImageSizeOf(ReadPicture(folder, record, i).first, limits));
+      WriteObjects(ImageProcessor(ImageSpecOf(config_), data_.tiles), sizes, question);
+    } catch (const ImageError&) {
+    }
   }
 
   // The bytes of a record's picture, or why there are none.
