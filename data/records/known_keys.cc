@@ -114,7 +114,7 @@ OrderedJson WithColumns(const OrderedJson& object, const RecordKeys& keys) {
   known["images"] = ValueOf(object, columns.images);
   const OrderedJson& videos = ValueOf(object, columns.videos);
   known[videos.is_array() ? "videos" : "video"] = videos;
-  known["id"] = ValueOf(object, "id");
+  for (const char* key : {"id", "objects"}) known[key] = ValueOf(object, key);
   return known;
 }
 

@@ -26,7 +26,8 @@ import qwen_videos
 import tiny_case
 
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>",
-           "<|image_pad|>", "<|video_pad|>"]
+           "<|image_pad|>", "<|video_pad|>", "<|object_ref_start|>", "<|object_ref_end|>",
+           "<|box_start|>", "<|box_end|>"]
 SYSTEM = "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"
 # With the texts that tell the template; Qwen3-VL's has no system text.
 TURNS = "<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
@@ -154,6 +155,46 @@ def check_samples(results, folder, kind, config, records, tokenizer):
                   and len(done.stderr.strip().splitlines()) == 1, done.stderr[-300:])
 
 
+def check_objects(results, folder, kind, config, tokenizer):
+    """ms-swift's grounding: `data show --pixels` has the ids of the text that its template of this
+    model writes, with coordinates of the picture as it was resized, or in thousandths."""
+    size, boxes = (90, 60), [[60.5, 45, 10, 3.25], [33, 44]]
+    tiny_case.draw(f"{folder}/images/box.png", "red", "square", size, 5)
+    record = {"messages": [
+        {"role": "user", "content": "<image>Find <ref-object> and <bbox>"},
+        {"role": "assistant", "content": "<ref-object> <bbox>"}],
+        "images": ["box.png"], "objects": {"ref": ["a disc", "it"], "bbox": boxes}}
+    with open(f"{folder}/objects.jsonl", "w", encoding="utf8") as file:
+        file.write(json.dumps(record) + "\n")
+    with open(config, encoding="utf8") as file:
+        text = file.read().replace("train.jsonl", "objects.jsonl")
+    with open(f"{folder}/objects.yaml", "w", encoding="utf8") as file:
+        file.write(text)
+    processor = Qwen2VLImageProcessorPil.from_pretrained(f"{folder}/model")
+    made, tokens = processed(processor, [f"{folder}/images/box.png"])
+    _, rows, columns = made["image_grid_thw"][0].tolist()
+    sides = [1000, 1000]
+    if kind == "qwen2_5_vl":
+        sides = [columns * PATCH[kind], rows * PATCH[kind]]
+    want = []
+    for box in ([10, 3.25, 60.5, 45], boxes[1]):
+        numbers = [round(x / size[i % 2] * sides[i % 2]) for i, x in enumerate(box)]
+        points = ",".join(f"({x},{y})" for x, y in zip(numbers[::2], numbers[1::2]))
+        want.append(f"<|box_start|>{points}<|box_end|>" if kind == "qwen2_vl" else str(numbers))
+    names = record["objects"]["ref"]
+    if kind == "qwen2_vl":
+        names = [f"<|object_ref_start|>{name}<|object_ref_end|>" for name in names]
+    turns = [{"from": "human", "value": f"<image>Find {names[0]} and {want[0]}"},
+             {"from": "gpt", "value": f"{names[1]} {want[1]}"}]
+    out = f"{folder}/objects.safetensors"
+    done = tiny_case.run(f"{folder}/objects.yaml", 1, "data", "show", "0", "--pixels", out)
+    results.check("objects: shown with their boxes", done.returncode == 0
+                  and turns[1]["value"] in done.stdout, done.stdout[-500:] + done.stderr[-300:])
+    results.check("objects: ids of the text with its boxes",
+                  load_file(out)["input_ids"].flatten().tolist() ==
+                  tokenizer.encode(rendered(kind, turns, tokens)).ids, str(turns))
+
+
 def greedy(model, ids, made, stop):
     ids = torch.tensor([ids])
     kinds = (ids == model.config.image_token_id).int()
@@ -265,6 +306,7 @@ def run_kind(results, kind):
     config = write_config(folder, kind)
     check_samples(results, folder, kind, config, records, tokenizer)
     qwen_videos.check_samples(results, folder, kind, config)
+    check_objects(results, folder, kind, config, tokenizer)
     done = tiny_case.run(config, 1, "plan", "--ranks", "4")
     results.check("plan", done.returncode == 0 and "projector" in done.stdout, done.stderr[-300:])
     mesh = {"pipeline": 1, "tensor": 2} if kind == "qwen2_5_vl" else {"pipeline": 2, "tensor": 1}

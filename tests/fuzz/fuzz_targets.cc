@@ -14,6 +14,8 @@
 #include "data/records/json_array.h"
 #include "data/records/parquet_file.h"
 #include "data/records/record.h"
+#include "data/records/record_objects.h"
+#include "data/records/refusal.h"
 #include "data/records/shard.h"
 #include "data/records/tar_reader.h"
 #include "data/text/decoder.h"
@@ -79,6 +81,12 @@ void RunRecord(std::string_view bytes) {
   for (const RecordKeys& keys : {RecordKeys(), turns, pairs}) {
     const ParsedRecord parsed = ParseRecord(bytes, keys);
     EQUIPOISE_CHECK(parsed.reason.empty() == (parsed.defect == Defect::kNone));
+    if (parsed.defect != Defect::kNone) continue;
+    const ParsedRecord written = Guarded([&](Record& record) {
+      record = parsed.record;
+      WriteObjects({ImageSpec(), TilesConfig()}, {{640, 480}, {1, 1}}, record);
+    });
+    EQUIPOISE_CHECK(written.record.objects.empty() == (written.defect == Defect::kNone));
   }
 }
 
@@ -275,6 +283,12 @@ constexpr char kVideo[] =
     R"( "videos": [["0.png", "1.png"]],)"
     R"( "conversations": {"from": ["human", "gpt"], "value": ["<video>Q", "A"]}})";
 
+// ms-swift's grounding.
+constexpr char kObjects[] =
+    R"({"query": "<image>Find <ref-object>", "response": "<bbox><bbox>", "images": ["a", "b"],)"
+    R"( "objects": {"ref": ["cat"], "bbox": [[1, 2.5], [3, 4, 5, 6]], "bbox_type": "norm1",)"
+    R"( "image_id": [1]}})";
+
 // Of version 2, which has no checksum that would refuse whatever is damaged.
 constexpr char kCheckpoint[] = R"({"format": "equipoise-checkpoint", "version": 2,
   "state": {"step": 9, "epoch": 1, "pack": 3, "optimizer_step": 8, "tokens": 90, "samples": 30,
@@ -333,7 +347,7 @@ std::vector<FuzzTarget> MakeTargets() {
         MakeTiff({20, 10}, 8, 3)},
        {"II*", "MM", {"\0\1\3\0", 4}, {"\x44\1", 2}, {"\5\0", 2}, "\xff\xff\xff\xff"}},
       {"json", RunJson, {kModel, kHeader, kRecord}, JsonWords()},
-      {"record", RunRecord, {kRecord, kMessages, kCalls, kAlpaca, kVideo}, JsonWords()},
+      {"record", RunRecord, {kRecord, kMessages, kCalls, kAlpaca, kVideo, kObjects}, JsonWords()},
       {"base64", RunBase64, {"Zm9v", "Zm8=", "Zg==", "Zm9v\nZm9v"}, {"=", "\n", "-_", "+/"}},
       {"parquet_row",
        RunParquetRow,
