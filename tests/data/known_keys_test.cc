@@ -38,8 +38,8 @@ TEST_CASE("columns of a pair of question and answer", "[data][cpu]") {
   CHECK(all.record.images == Turns{"a.png"});
   CHECK(all.record.id == "r1");
 
-  const ParsedRecord boxed = ParseRecord(
-      R"({"question":"<ref-object>?","answer":"A","objects":{"ref":["cat"]}})", keys);
+  const ParsedRecord boxed =
+      ParseRecord(R"({"question":"<ref-object>?","answer":"A","objects":{"ref":["cat"]}})", keys);
   CHECK(boxed.record.objects.names == Turns{"cat"});
 
   const ParsedRecord least = ParseRecord(R"({"question":"Q","answer":"A","picture":null})", keys);
