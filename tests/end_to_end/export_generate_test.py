@@ -173,17 +173,23 @@ def compare_files(results, folder, model, tokenizer, picture):
             row = {"question_id": i + 10, "question": text, "answers": ["no", wanted[i]]}
             out.write(json.dumps(row | ({"image": "plain.png"} if i == 1 else {})) + "\n")
         out.write(json.dumps({"image": "gone.png", "text": "What?", "answer": "x"}) + "\n")
+        out.write(json.dumps({"image": "plain.png", "query": "<image><ref-object>?", "response":
+                              "<bbox>", "objects": {"ref": ["it"], "bbox": [[0.5, 0, 1, 0.25]],
+                                                    "bbox_type": "norm1"}}) + "\n")
     done, alone = answer_file(folder, f"{folder}/answers.jsonl")
     results.check("a file of questions: Transformers' answers",
-                  [row["answer"] for row in alone] == wanted + [""], done.stderr[-300:])
+                  [row["answer"] for row in alone[:-1]] == wanted + [""], done.stderr[-300:])
+    results.check("a question with ms-swift's objects is asked with its boxes",
+                  alone[5]["question"] == "<image><ref>it</ref>?" and "fault" not in alone[5] and
+                  alone[5]["references"] == ["<box>[[500, 0, 1000, 250]]</box>"], str(alone[5]))
     results.check("ids, scores, and why there is no answer",
-                  [row["id"] for row in alone] == [10, 11, 12, 13, 4]
-                  and [row["exact"] for row in alone] == [1, 1, 1, 1, 0]
-                  and "gone.png" in alone[4].get("fault", "") and "exact 0.8" in done.stderr,
+                  [row["id"] for row in alone] == [10, 11, 12, 13, 4, 5]
+                  and [row["exact"] for row in alone] == [1, 1, 1, 1, 0, 0]
+                  and "gone.png" in alone[4].get("fault", "") and "exact 0.6667" in done.stderr,
                   str(alone)[-300:] + done.stderr[-200:])
     drawn = ["--temperature", "2", "--top-p", "0.9", "--seed", "5"]
     _, drawn_alone = answer_file(folder, f"{folder}/drawn.jsonl", 1, *drawn)
-    results.check("drawn answers are others", drawn_alone != alone and len(drawn_alone) == 5)
+    results.check("drawn answers are others", drawn_alone != alone and len(drawn_alone) == 6)
     for ranks, more in ((1, ["--batch", "1"]), (2, []), (2, ["--set", "parallel.pipeline=2"]),
                         (2, ["--set", "parallel.tensor=2", "--batch", "2"])):
         name = f"{ranks} ranks {' '.join(more)}"
