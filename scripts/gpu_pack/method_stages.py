@@ -60,6 +60,7 @@ METHODS = {
     "train.master=none": {"train__master": "none"},
     "train.precision=fp16": {"train__precision": "fp16"},
     "train.moments=bf16": {"train__moments": "bf16"},
+    "balance.recompute=elementwise": {"balance__recompute": "elementwise"},
     "balance.recompute=full": {"balance__recompute": "full"},
     "LoRA": LORA,
     "QLoRA, nf4": {**LORA, "model__base": "nf4"},
