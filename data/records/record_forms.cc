@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <initializer_list>
 #include <optional>
 #include <utility>
 
@@ -41,9 +42,9 @@ std::optional<Speaker> SpeakerOf(std::string_view word) {
   return std::nullopt;
 }
 
-// `weight` (0 or 1) of LLaMA-Factory and OpenAI's form, `loss` of ms-swift.
+// `weight` (0 or 1) of LLaMA-Factory and OpenAI's form, `loss` and `loss_scale` of ms-swift.
 bool IsTrained(const Json& turn, const std::string& where) {
-  for (const char* key : {"weight", "loss"}) {
+  for (const char* key : {"weight", "loss", "loss_scale"}) {
     const auto found = turn.find(key);
     if (found == turn.end() || found->is_null()) continue;
     if (*found == Json(0) || *found == Json(false)) return false;
@@ -65,6 +66,15 @@ const std::string& TextOf(const Json& object, const char* key, const std::string
   return found->get_ref<const std::string&>();
 }
 
+// Whether a part holds what it shows. With its type alone it stands for the next of the record's
+// pictures or videos; in Parquet every part has all fields, those of others null.
+bool HoldsOwn(const Json& part, std::initializer_list<const char*> keys) {
+  return std::any_of(keys.begin(), keys.end(), [&](const char* key) {
+    const auto found = part.find(key);
+    return found != part.end() && !IsEmpty(*found);
+  });
+}
+
 // The text of a list of parts; pictures leave `<image>` in their place, videos `<video>`, and go to
 // `record`.
 std::string JoinParts(const Json& parts, const std::string& where, Record& record) {
@@ -74,14 +84,15 @@ std::string JoinParts(const Json& parts, const std::string& where, Record& recor
     if (type == "\"text\"") {
       text += TextOf(part, "text", where);
     } else if (type == "\"image\"" || type == "\"image_url\"") {
-      // A type alone stands for the next of the record's 'images'.
-      if (part.size() > 1) {
-        AddPicture(part.contains("image_url") ? part["image_url"] : part, where + ": a part",
-                   record);
+      if (HoldsOwn(part, {"image_url"})) {
+        AddPicture(part["image_url"], where + ": a part", record);
+      } else if (HoldsOwn(part, {"bytes", "path", "url", "image"})) {
+        AddPicture(part, where + ": a part", record);
       }
       text += "<image>";
     } else if (type == "\"video\"") {
-      if (part.size() > 1) AddVideo(part, where + ": a part", 0, record);
+      if (HoldsOwn(part, {"video", "frames", "path", "url", "bytes"}))
+        AddVideo(part, where + ": a part", 0, record);
       text += "<video>";
     } else {
       Refuse(Defect::kBadField,
@@ -161,7 +172,7 @@ class TurnReader {
         turns.push_back({Role::kAssistant, std::move(content), trained});
         return;
       case Speaker::kCall:
-        turns.push_back({Role::kAssistant, CallsText(content, where), trained});
+        AddCall(CallsText(content, where), trained, where);
         return;
       case Speaker::kResult:
         // Results of several calls share one turn.
@@ -171,6 +182,20 @@ class TurnReader {
           turns.push_back({Role::kUser, ResultText(content)});
         }
     }
+  }
+
+  // Calls behind each other, or behind what the assistant said first (ms-swift), are one turn.
+  void AddCall(std::string call, bool trained, const std::string& where) {
+    std::vector<Turn>& turns = record_.turns;
+    if (turns.empty() || turns.back().role != Role::kAssistant) {
+      turns.push_back({Role::kAssistant, std::move(call), trained});
+      return;
+    }
+    if (turns.back().trained != trained) {
+      Refuse(Defect::kBadField,
+             where + ": one of an answer and its call is trained on, and the other is not");
+    }
+    turns.back().text += "\n" + call;
   }
 
   const char* list_;
@@ -315,13 +340,16 @@ void ReadTools(const Json& object, std::string_view text, Record& record) {
 }
 
 void AddSystem(const Json& object, Record& record) {
-  const auto found = object.find("system");
-  if (found == object.end() || IsEmpty(*found)) return;
-  const std::string& text = TextOf(object, "system", "the record");
-  if (!record.turns.empty() && record.turns[0].role == Role::kSystem) {
-    Refuse(Defect::kBadField, "both 'system' and a system turn are given; leave one");
+  for (const char* key : {"system", "system_prompt"}) {
+    const auto found = object.find(key);
+    if (found == object.end() || IsEmpty(*found)) continue;
+    const std::string& text = TextOf(object, key, "the record");
+    if (!record.turns.empty() && record.turns[0].role == Role::kSystem) {
+      Refuse(Defect::kBadField,
+             fmt::format("both '{}' and another system text are given; leave one", key));
+    }
+    record.turns.insert(record.turns.begin(), {Role::kSystem, text});
   }
-  record.turns.insert(record.turns.begin(), {Role::kSystem, text});
 }
 
 }  // namespace

@@ -50,6 +50,8 @@ void AddPicture(const Json& value, const std::string& what, Record& record) {
     if (bytes != value.end() && bytes->is_number_unsigned() &&
         bytes->get<uint64_t>() < record.given.size())
       return AddBytes(record.given[bytes->get<size_t>()], record);
+    const auto inner = value.find("image");
+    if (inner != value.end() && inner->is_object()) return AddPicture(*inner, what, record);
     for (const char* key : {"path", "url", "image"}) {
       const auto found = value.find(key);
       if (found != value.end() && !IsEmpty(*found) && found->is_string())

@@ -247,6 +247,30 @@ std::vector<Form> Forms() {
        R"({"messages":[{"role":"user","content":[{"type":"video","video":"clips/a"},)"
        R"({"type":"text","text":"Q"}]},{"role":"assistant","content":"A"}]})",
        {"u <video>Q", "a A"}},
+      {"ms-swift's calls behind each other, and behind what was said first",
+       R"({"system_prompt":"S","messages":[{"role":"user","content":"Q"},)"
+       R"({"role":"assistant","content":"T"},{"role":"tool_call","content":"{\"name\":\"f\"}"},)"
+       R"({"role":"tool_call","content":"{\"name\":\"g\"}"},{"role":"tool_response","content":"1"},)"
+       R"({"role":"tool_response","content":"2"},{"role":"assistant","content":"A"}]})",
+       {"s S", "u Q",
+        "a T\n<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>\n"
+        "<tool_call>\n{\"name\": \"g\", \"arguments\": {}}\n</tool_call>",
+        "u <tool_response>\n1\n</tool_response>\n<tool_response>\n2\n</tool_response>", "a A"}},
+      {"ms-swift's scale of a turn's loss",
+       R"({"messages":[{"role":"user","content":"Q"},)"
+       R"({"role":"assistant","content":"A","loss_scale":0.0},{"role":"user","content":"R"},)"
+       R"({"role":"assistant","content":"B","loss_scale":1.0}]})",
+       {"u Q", "-a A", "u R", "a B"}},
+      {"parts with every field, as Parquet has them",
+       R"({"images":[{"bytes":null,"path":"a.png"}],"messages":[{"role":"user","content":)"
+       R"([{"index":null,"text":"Q","type":"text"},{"index":0,"text":null,"type":"image"}]},)"
+       R"({"role":"assistant","content":[{"index":null,"text":"A","type":"text"}]}]})",
+       {"u Q<image>", "a A"}},
+      {"a part's picture as an object",
+       R"({"messages":[{"role":"user","content":[{"type":"image","image":{"bytes":"Zm9v",)"
+       R"("path":null},"text":null},{"type":"text","text":"Q"}]},)"
+       R"({"role":"assistant","content":"A"}]})",
+       {"u <image>Q", "a A"}},
       {"no content with a call",
        R"({"messages":[{"role":"user","content":"Q"},{"role":"assistant","content":null,)"
        R"("tool_calls":[{"function":{"name":"f"}}]}]})",
@@ -368,6 +392,12 @@ TEST_CASE("what a form cannot say is one clear line", "[data][cpu]") {
       {R"({"messages":[{"role":"user","content":[{"type":"input_audio"}]}]})",
        "turn 1: a part of the content is neither text nor a picture nor a video"},
       {R"({"messages":[{"role":"user","content":null}]})", "turn 1: 'content' is no text"},
+      {R"({"messages":[{"role":"user","content":"Q"},{"role":"assistant","content":"A",)"
+       R"("loss_scale":2}]})",
+       "turn 2: 'loss_scale' is neither 0 nor 1"},
+      {R"({"messages":[{"role":"user","content":"Q"},{"role":"assistant","content":"A","loss":0},)"
+       R"({"role":"tool_call","content":"{\"name\":\"f\"}"}]})",
+       "turn 3: one of an answer and its call is trained on, and the other is not"},
       {R"({"conversations":[{"from":"function_call","value":"f x"}]})", "turn 1:1:2: syntax error"},
       {R"({"conversations":[{"from":"function_call","value":"{\"name\":\"f\",\"arguments\":3}"}]})",
        "turn 1: a function's call is"}};
