@@ -250,8 +250,9 @@ std::vector<Form> Forms() {
       {"ms-swift's calls behind each other, and behind what was said first",
        R"({"system_prompt":"S","messages":[{"role":"user","content":"Q"},)"
        R"({"role":"assistant","content":"T"},{"role":"tool_call","content":"{\"name\":\"f\"}"},)"
-       R"({"role":"tool_call","content":"{\"name\":\"g\"}"},{"role":"tool_response","content":"1"},)"
-       R"({"role":"tool_response","content":"2"},{"role":"assistant","content":"A"}]})",
+       R"({"role":"tool_call","content":"{\"name\":\"g\"}"},)"
+       R"({"role":"tool_response","content":"1"},{"role":"tool_response","content":"2"},)"
+       R"({"role":"assistant","content":"A"}]})",
        {"s S", "u Q",
         "a T\n<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>\n"
         "<tool_call>\n{\"name\": \"g\", \"arguments\": {}}\n</tool_call>",
