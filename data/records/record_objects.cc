@@ -50,18 +50,9 @@ GroundingForm FormOf(ImageSpec::Grounding grounding) {
   return {"", "", "[", "]", "(", ")", ",", ","};
 }
 
-size_t Count(std::string_view word, std::string_view text) {
-  size_t count = 0;
-  for (size_t at = text.find(word); at != std::string_view::npos;
-       at = text.find(word, at + word.size())) {
-    ++count;
-  }
-  return count;
-}
-
 size_t Count(std::string_view word, const std::vector<Turn>& turns) {
   size_t count = 0;
-  for (const Turn& turn : turns) count += Count(word, turn.text);
+  for (const Turn& turn : turns) count += CountOf(word, turn.text);
   return count;
 }
 
@@ -238,7 +229,7 @@ void WriteObjects(const ImageProcessor& processor, const std::vector<ImageSize>&
   for (Turn& turn : record.turns) {
     std::string text = writer.Written(turn.text);
     for (const std::string_view placeholder : {"<image>", "<video>"}) {
-      if (Count(placeholder, text) == Count(placeholder, turn.text)) continue;
+      if (CountOf(placeholder, text) == CountOf(placeholder, turn.text)) continue;
       Refuse(Defect::kPlaceholders,
              fmt::format("objects: a name in 'ref' makes another {}", placeholder));
     }

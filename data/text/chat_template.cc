@@ -67,21 +67,12 @@ std::string ToolsText(std::string_view tools) {
       tools);
 }
 
-size_t Count(std::string_view placeholder, std::string_view text) {
-  size_t count = 0;
-  for (size_t at = text.find(placeholder); at != std::string_view::npos;
-       at = text.find(placeholder, at + placeholder.size())) {
-    ++count;
-  }
-  return count;
-}
-
 // PlaceImages() for a placeholder and the word for what it stands for.
 std::string Place(std::vector<Turn>& turns, size_t things, std::string_view placeholder,
                   std::string_view word) {
   size_t placeholders = 0;
   for (const Turn& turn : turns) {
-    if (turn.role == Role::kUser) placeholders += Count(placeholder, turn.text);
+    if (turn.role == Role::kUser) placeholders += CountOf(placeholder, turn.text);
   }
   if (placeholders == things) return "";
   const auto user = std::find_if(turns.begin(), turns.end(),

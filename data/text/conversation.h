@@ -3,9 +3,18 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace equipoise {
+
+// How often a word, such as a placeholder, stands in a text.
+inline size_t CountOf(std::string_view word, std::string_view text) {
+  size_t count = 0;
+  for (size_t at = text.find(word); at != text.npos; at = text.find(word, at + word.size()))
+    ++count;
+  return count;
+}
 
 enum class Role { kSystem, kUser, kAssistant };
 

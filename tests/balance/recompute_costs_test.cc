@@ -4,26 +4,10 @@
 #include "balance/costs/cost_model.h"
 #include "models/families/families.h"
 #include "models/families/presets.h"
+#include "tests/balance/a100_layers.h"
 
 namespace equipoise {
 namespace {
-
-// 9 tiles of 448 pixels.
-const LayerLoad kLoad = SingleSegment({9 * 1025, 9.0 * 1025 * 1025, 9 * 256}, 4096);
-
-Cluster A100() {
-  ClusterConfig config;
-  config.preset = "a100-80g";
-  return MakeCluster(config);
-}
-
-int Find(const CostModel& costs, const std::string& kind) {
-  for (int i = 0; i < costs.num_layers(); ++i) {
-    if (costs.specs()[static_cast<size_t>(i)].kind == kind) return i;
-  }
-  FAIL("no such layer");
-  return -1;
-}
 
 TEST_CASE("recomputing a half keeps its input alone and costs its forward", "[balance][cpu]") {
   const CostModel costs(PresetConfig("internvl2-26b"), A100(), {});

@@ -1,23 +1,12 @@
 #include <fmt/format.h>
 
 #include <catch2/catch.hpp>
-#include <functional>
 #include <string>
 
-#include "configs/base/error.h"
 #include "tests/data/data_fixture.h"
 
 namespace equipoise {
 namespace {
-
-std::string MessageOf(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const DataError& error) {
-    return error.what();
-  }
-  return "";
-}
 
 TEST_CASE("too many bad records stop the run with counts and examples", "[data][cpu]") {
   DataFixture data;

@@ -16,15 +16,6 @@
 namespace equipoise {
 namespace {
 
-std::string MessageOf(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const DataError& error) {
-    return error.what();
-  }
-  return "";
-}
-
 // Opens the index in `folder` by `slices` ranks as threads; gives the file's bytes. `apart`: the
 // slices behind the first would choose a folder of their own.
 std::string BuiltIn(const std::string& folder, const DataFixture& data, int slices, int64_t threads,

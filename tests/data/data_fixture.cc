@@ -4,6 +4,7 @@
 
 #include <stdexcept>
 
+#include "configs/base/error.h"
 #include "configs/base/json.h"
 #include "tests/data/tiny_tokenizer.h"
 
@@ -24,6 +25,15 @@ std::string TinyPng(int64_t width, int64_t height, uint8_t shade) {
   }
   png.resize(bytes);
   return png;
+}
+
+std::string MessageOf(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const DataError& error) {
+    return error.what();
+  }
+  return "";
 }
 
 std::string RecordLine(const std::string& id, const std::string& images,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,9 @@ std::string TinyPng(int64_t width, int64_t height, uint8_t shade = 100);
 // One line of JSONL. `images` is JSON text (`"a.png"`, `["a.png","b.png"]`) or empty.
 std::string RecordLine(const std::string& id, const std::string& images,
                        const std::string& question, const std::string& answer);
+
+// What the DataError says that `work` throws; empty without one.
+std::string MessageOf(const std::function<void()>& work);
 
 // A data folder with a tokenizer: pictures of 1 to 5 tiles of 14 pixels, 4 tokens a tile.
 class DataFixture {

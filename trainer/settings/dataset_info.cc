@@ -21,6 +21,14 @@ namespace fs = std::filesystem;
 constexpr std::array<const char*, 5> kElsewhere = {"hf_hub_url", "ms_hub_url", "om_hub_url",
                                                    "script_url", "cloud_file_name"};
 
+[[noreturn]] void RefuseKey(const std::string& key, const std::vector<std::string>& known,
+                            const std::string& where) {
+  const std::string near = NearestName(key, known);
+  throw DataError(
+      fmt::format("{}: '{}' is not known here; {}", where, ShownText(key),
+                  near.empty() ? "take it out" : fmt::format("did you mean '{}'?", near)));
+}
+
 // Refuses what a data set asks for and would not get.
 void CheckEntry(const Json& set, const std::string& where) {
   constexpr std::array<std::string_view, 9> kKnown = {"file_name", "formatting", "ranking",
@@ -34,10 +42,7 @@ void CheckEntry(const Json& set, const std::string& where) {
   }
   for (const auto& [key, value] : set.items()) {
     if (std::find(kKnown.begin(), kKnown.end(), key) != kKnown.end()) continue;
-    const std::string near = NearestName(key, {kKnown.begin(), kKnown.end()});
-    throw DataError(
-        fmt::format("{}: '{}' is not known here; {}", where, ShownText(key),
-                    near.empty() ? "take it out" : fmt::format("did you mean '{}'?", near)));
+    RefuseKey(key, {kKnown.begin(), kKnown.end()}, where);
   }
   if (GetBool(set, "ranking", where, false))
     throw DataError(where + ": ranking: preference data is not trained on; give another data set");
@@ -75,10 +80,7 @@ Texts ReadTexts(const Json& object, const std::string& where) {
       throw DataError(fmt::format("{}: {}: preference data is not trained on", where, key));
     }
     if (key == "audios") throw DataError(where + ": audios: sound is not supported");
-    const std::string near = NearestName(key, reader.known);
-    throw DataError(
-        fmt::format("{}: '{}' is not known here; {}", where, ShownText(key),
-                    near.empty() ? "take it out" : fmt::format("did you mean '{}'?", near)));
+    RefuseKey(key, reader.known, where);
   }
   return texts;
 }
