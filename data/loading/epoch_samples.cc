@@ -32,11 +32,18 @@ EpochSamples::EpochSamples(const CostIndex* index, const std::vector<RepeatedSou
     Block block{places, places, FirstRecord(*index, source), 0, 0, std::nullopt};
     block.records = FirstRecord(*index, source + group.sources) - block.first;
     block.whole = static_cast<int64_t>(group.times);
-    const auto part = static_cast<int64_t>((group.times - static_cast<double>(block.whole)) *
-                                           static_cast<double>(block.records));
-    if (block.whole > 0 && part > 0) {
-      block.part.emplace(block.records, KeyedRandom(seed, static_cast<uint64_t>(epoch),
-                                                    1 + static_cast<uint64_t>(source)));
+    auto part = static_cast<int64_t>((group.times - static_cast<double>(block.whole)) *
+                                     static_cast<double>(block.records));
+    const bool drawn_once = group.samples > 0;
+    if (drawn_once) {
+      const auto samples = static_cast<int64_t>(group.times * static_cast<double>(group.samples));
+      block.whole = samples / std::max<int64_t>(block.records, 1);
+      part = samples % std::max<int64_t>(block.records, 1);
+    }
+    if ((block.whole > 0 || drawn_once) && part > 0) {
+      block.part.emplace(block.records,
+                         KeyedRandom(seed, drawn_once ? 0 : static_cast<uint64_t>(epoch),
+                                     1 + static_cast<uint64_t>(source)));
     }
     block.end += block.whole * block.records + part;
     places = block.end;

@@ -14,11 +14,13 @@ namespace equipoise {
 struct RepeatedSources {
   double times = 1;
   int64_t sources = 1;
+  int64_t samples = 0;  // of their records used in an epoch, `times` so many; 0: all
 };
 
 // Samples of an epoch by place, in the order of the index, computed instead of listed. Sources
 // contribute their records `repeat` times: below 1 the first part of them; above 1 all of them
-// repeatedly, and for the fraction a part that is drawn for each epoch.
+// repeatedly, and for the fraction a part that is drawn for each epoch. Where `samples` says how
+// many, the part is drawn at random, the same in each epoch.
 class EpochSamples {
  public:
   // `index` must outlive this object; `repeat` has all sources, in their order.

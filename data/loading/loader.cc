@@ -243,7 +243,7 @@ std::string Dataset::Impl::Decode(const ScannedSample& scanned,
         };
         made = processor.Make(images.SizeOf(file), *video, frame);
       } else {
-        made = processor.Make(decode(), static_cast<int64_t>(record.pictures()));
+        made = processor.Make(decode(), record.SharingTiles(file));
       }
       const int64_t patches = scanned.pictures[i++].patches;
       EQUIPOISE_CHECK(

@@ -42,7 +42,7 @@ Pack MakePack(const CostIndex& index, std::span<const int64_t> samples, LossWeig
 std::vector<RepeatedSources> SourceRepeats(const std::vector<SourceConfig>& sources) {
   std::vector<RepeatedSources> repeats;
   for (const SourceConfig& source : sources) {
-    if (source.files > 0) repeats.push_back({source.repeat, source.files});
+    if (source.files > 0) repeats.push_back({source.repeat, source.files, source.samples});
   }
   return repeats;
 }

@@ -58,6 +58,14 @@ void RefuseOtherKinds(const TextFile& file) {
     if (head.starts_with(magic) && !(magic == "PAR1" && IsParquetName(file.path)))
       Refuse(file, what);
   }
+  for (const char* ending : {".csv", ".tsv", ".txt"}) {
+    const size_t first = head.find_first_not_of("\xef\xbb\xbf \t\r\n");
+    if (!file.path.ends_with(ending) || head.find_first_of("{[", first) == first) continue;
+    Refuse(file, fmt::format("{} files are not read; write it as JSONL or Parquet{}", ending,
+                             std::string_view(ending) == ".txt"
+                                 ? ""
+                                 : " (python: pandas.read_csv(FILE).to_parquet(\"a.parquet\"))"));
+  }
   if (IsUtf16(head) && !IsShardName(file.path))
     Refuse(file, "is text in UTF-16; write it in UTF-8: iconv -f UTF-16 -t UTF-8 FILE > NEW");
   const size_t name = head.find('\0');  // no text holds a NUL

@@ -4,227 +4,17 @@
 
 #include <algorithm>
 #include <array>
-#include <initializer_list>
-#include <optional>
 #include <utility>
 
 #include "data/records/record_objects.h"
 #include "data/records/record_pictures.h"
+#include "data/records/record_turns.h"
 #include "data/records/record_videos.h"
 #include "data/records/refusal.h"
 #include "data/records/tool_calls.h"
 
 namespace equipoise {
 namespace {
-
-enum class Speaker { kSystem, kUser, kAssistant, kCall, kResult };
-
-// The words of all forms for who speaks.
-std::optional<Speaker> SpeakerOf(std::string_view word) {
-  using Word = std::pair<std::string_view, Speaker>;
-  static constexpr std::array<Word, 14> kWords = {{{"human", Speaker::kUser},
-                                                   {"user", Speaker::kUser},
-                                                   {"gpt", Speaker::kAssistant},
-                                                   {"assistant", Speaker::kAssistant},
-                                                   {"system", Speaker::kSystem},
-                                                   {"developer", Speaker::kSystem},
-                                                   {"function_call", Speaker::kCall},
-                                                   {"tool_call", Speaker::kCall},
-                                                   {"observation", Speaker::kResult},
-                                                   {"tool", Speaker::kResult},
-                                                   {"function", Speaker::kResult},
-                                                   {"function_response", Speaker::kResult},
-                                                   {"tool_response", Speaker::kResult},
-                                                   {"tool_result", Speaker::kResult}}};
-  for (const auto& [known, speaker] : kWords) {
-    if (known == word) return speaker;
-  }
-  return std::nullopt;
-}
-
-// `weight` (0 or 1) of LLaMA-Factory and OpenAI's form, `loss` and `loss_scale` of ms-swift.
-bool IsTrained(const Json& turn, const std::string& where) {
-  for (const char* key : {"weight", "loss", "loss_scale"}) {
-    const auto found = turn.find(key);
-    if (found == turn.end() || found->is_null()) continue;
-    if (*found == Json(0) || *found == Json(false)) return false;
-    if (*found != Json(1) && *found != Json(true)) {
-      Refuse(Defect::kBadField, fmt::format("{}: '{}' is neither 0 nor 1", where, key));
-    }
-  }
-  return true;
-}
-
-const std::string& TextOf(const Json& object, const char* key, const std::string& where) {
-  const auto found = object.find(key);
-  if (found == object.end()) {
-    Refuse(Defect::kBadField, fmt::format("{} has no '{}'", where, key));
-  }
-  if (!found->is_string()) {
-    Refuse(Defect::kBadField, fmt::format("{}: '{}' is no text", where, key));
-  }
-  return found->get_ref<const std::string&>();
-}
-
-// Whether a part holds what it shows. With its type alone it stands for the next of the record's
-// pictures or videos; in Parquet every part has all fields, those of others null.
-bool HoldsOwn(const Json& part, std::initializer_list<const char*> keys) {
-  return std::any_of(keys.begin(), keys.end(), [&](const char* key) {
-    const auto found = part.find(key);
-    return found != part.end() && !IsEmpty(*found);
-  });
-}
-
-// The text of a list of parts; pictures leave `<image>` in their place, videos `<video>`, and go to
-// `record`.
-std::string JoinParts(const Json& parts, const std::string& where, Record& record) {
-  std::string text;
-  for (const Json& part : parts) {
-    const std::string type = part.is_object() ? part.value("type", Json("")).dump() : "";
-    if (type == "\"text\"") {
-      text += TextOf(part, "text", where);
-    } else if (type == "\"image\"" || type == "\"image_url\"") {
-      if (HoldsOwn(part, {"image_url"})) {
-        AddPicture(part["image_url"], where + ": a part", record);
-      } else if (HoldsOwn(part, {"bytes", "path", "url", "image"})) {
-        AddPicture(part, where + ": a part", record);
-      }
-      text += "<image>";
-    } else if (type == "\"video\"") {
-      if (HoldsOwn(part, {"video", "frames", "path", "url", "bytes"}))
-        AddVideo(part, where + ": a part", 0, record);
-      text += "<video>";
-    } else {
-      Refuse(Defect::kBadField,
-             where + ": a part of the content is neither text nor a picture nor a video");
-    }
-  }
-  return text;
-}
-
-// Reader of a list of turns, one behind the other.
-class TurnReader {
- public:
-  // `text` of the whole record: where functions are called with objects, whose keys' order counts,
-  // the list of that key is read again; null: they cannot be.
-  TurnReader(const char* list, std::string_view text, Record& record)
-      : list_(list), text_(text), record_(record) {}
-
-  void Read(const Json& turn) {
-    const std::string where = fmt::format("turn {}", ++number_);
-    if (!turn.is_object()) Refuse(Defect::kBadField, where + " is no object");
-    const bool messages = turn.contains("role") && !turn.contains("from");
-    const char *who = messages ? "role" : "from", *what = messages ? "content" : "value";
-    const auto speaker = SpeakerOf(TextOf(turn, who, where));
-    if (!speaker) {
-      Refuse(Defect::kBadField,
-             fmt::format("{}: '{}' is none of human, user, gpt, assistant, system, function_call, "
-                         "observation, tool",
-                         where, who));
-    }
-    Add(*speaker, Content(turn, what, where), IsTrained(turn, where), where);
-  }
-
- private:
-  std::string Content(const Json& turn, const char* key, const std::string& where) {
-    const auto found = turn.find(key);
-    const std::string calls = CallsOf(turn, where);
-    std::string content;
-    if (found != turn.end() && found->is_array()) {
-      const size_t shown = record_.images.size() + record_.videos.size();
-      content = JoinParts(*found, where, record_);
-      const auto speaker = SpeakerOf(TextOf(turn, "role", where));
-      if (record_.images.size() + record_.videos.size() > shown && speaker != Speaker::kUser &&
-          speaker != Speaker::kResult)
-        Refuse(Defect::kPlaceholders, where + ": a picture in a turn that is not the user's");
-    } else if (calls.empty() || (found != turn.end() && !found->is_null())) {
-      content = TextOf(turn, key, where);
-    }
-    if (calls.empty()) return content;
-    return content.empty() ? calls : content + "\n" + calls;
-  }
-
-  // The calls of a message of OpenAI's form; empty where it makes none.
-  std::string CallsOf(const Json& turn, const std::string& where) {
-    for (const char* key : {"tool_calls", "function_call"}) {
-      const auto found = turn.find(key);
-      if (found == turn.end() || IsEmpty(*found)) continue;
-      if (list_ == nullptr)
-        Refuse(Defect::kBadField, where + ": functions' calls in an object of lists");
-      if (!ordered_) ordered_ = nlohmann::ordered_json::parse(text_);
-      return CallsText((*ordered_)[list_][number_ - 1][key].dump(), where);
-    }
-    return "";
-  }
-
-  void Add(Speaker speaker, std::string content, bool trained, const std::string& where) {
-    std::vector<Turn>& turns = record_.turns;
-    const bool after_result = after_result_;
-    after_result_ = speaker == Speaker::kResult;
-    switch (speaker) {
-      case Speaker::kSystem:
-        turns.push_back({Role::kSystem, std::move(content)});
-        return;
-      case Speaker::kUser:
-        turns.push_back({Role::kUser, std::move(content)});
-        return;
-      case Speaker::kAssistant:
-        turns.push_back({Role::kAssistant, std::move(content), trained});
-        return;
-      case Speaker::kCall:
-        AddCall(CallsText(content, where), trained, where);
-        return;
-      case Speaker::kResult:
-        // Results of several calls share one turn.
-        if (after_result) {
-          turns.back().text += "\n" + ResultText(content);
-        } else {
-          turns.push_back({Role::kUser, ResultText(content)});
-        }
-    }
-  }
-
-  // Calls behind each other, or behind what the assistant said first (ms-swift), are one turn.
-  void AddCall(std::string call, bool trained, const std::string& where) {
-    std::vector<Turn>& turns = record_.turns;
-    if (turns.empty() || turns.back().role != Role::kAssistant) {
-      turns.push_back({Role::kAssistant, std::move(call), trained});
-      return;
-    }
-    if (turns.back().trained != trained) {
-      Refuse(Defect::kBadField,
-             where + ": one of an answer and its call is trained on, and the other is not");
-    }
-    turns.back().text += "\n" + call;
-  }
-
-  const char* list_;
-  std::string_view text_;
-  Record& record_;
-  size_t number_ = 0;
-  bool after_result_ = false;
-  std::optional<nlohmann::ordered_json> ordered_;
-};
-
-// A list of objects that is stored as an object of lists, as the datasets library does in Parquet;
-// null where it is none.
-Json Transposed(const Json& lists) {
-  Json objects;
-  for (const auto& [key, list] : lists.items()) {
-    if (!list.is_array() || (!objects.is_null() && list.size() != objects.size())) return nullptr;
-    if (objects.is_null()) objects = Json(list.size(), Json::object());
-    for (size_t i = 0; i < list.size(); ++i) objects[i][key] = list[i];
-  }
-  return objects;
-}
-
-void ReadList(const char* key, const Json& object, std::string_view text, Record& record) {
-  const Json& given = object[key];
-  const Json turns = given.is_object() ? Transposed(given) : given;
-  if (!turns.is_array()) Refuse(Defect::kBadField, fmt::format("'{}' is no list", key));
-  TurnReader reader(given.is_object() ? nullptr : key, text, record);
-  for (const Json& turn : turns) reader.Read(turn);
-}
 
 // The turns of forms with one question and its answer, behind those of "history".
 void ReadPair(std::string question, const std::string& answer, const Json& object, Record& record) {
@@ -242,21 +32,41 @@ void ReadPair(std::string question, const std::string& answer, const Json& objec
   record.turns.push_back({Role::kAssistant, answer});
 }
 
+// TRL's prompt and its completion, texts or lists of messages; answers in the prompt are not
+// trained on.
+void ReadCompletion(const Json& object, std::string_view text, Record& record) {
+  if (!object["prompt"].is_array() && !object["completion"].is_array()) {
+    ReadPair(TextOf(object, "prompt", "the record"), TextOf(object, "completion", "the record"),
+             object, record);
+    return;
+  }
+  if (!object["prompt"].is_array() || !object["completion"].is_array()) {
+    Refuse(Defect::kBadField, "one of 'prompt' and 'completion' is a list of messages");
+  }
+  ReadTurns("prompt", object, text, record);
+  for (Turn& turn : record.turns) turn.trained = turn.role != Role::kAssistant;
+  ReadTurns("completion", object, text, record);
+}
+
 struct RecordForm {
   std::array<const char*, 2> keys;  // those that show it
+  bool common;                      // others count only in records of none of the common forms
   void (*read)(const Json& object, std::string_view text, Record& record);
 };
 
-constexpr std::array<RecordForm, 4> kForms = {{
+constexpr std::array<RecordForm, 7> kForms = {{
     {{"conversations", nullptr},
+     true,
      [](const Json& object, std::string_view text, Record& record) {
-       ReadList("conversations", object, text, record);
+       ReadTurns("conversations", object, text, record);
      }},
     {{"messages", nullptr},
+     true,
      [](const Json& object, std::string_view text, Record& record) {
-       ReadList("messages", object, text, record);
+       ReadTurns("messages", object, text, record);
      }},
     {{"instruction", "output"},
+     true,
      [](const Json& object, std::string_view, Record& record) {
        std::string question = TextOf(object, "instruction", "the record");
        const auto input = object.find("input");
@@ -266,10 +76,22 @@ constexpr std::array<RecordForm, 4> kForms = {{
        ReadPair(std::move(question), TextOf(object, "output", "the record"), object, record);
      }},
     {{"query", "response"},
+     true,
      [](const Json& object, std::string_view, Record& record) {
        ReadPair(TextOf(object, "query", "the record"), TextOf(object, "response", "the record"),
                 object, record);
      }},
+    {{"conversation", nullptr},
+     false,
+     [](const Json& object, std::string_view text, Record& record) {
+       ReadTurns("conversation", object, text, record);
+     }},
+    {{"texts", nullptr},
+     false,
+     [](const Json& object, std::string_view text, Record& record) {
+       ReadTurns("texts", object, text, record);
+     }},
+    {{"prompt", "completion"}, false, ReadCompletion},
 }};
 
 bool IsIn(const RecordForm& form, const Json& object) {
@@ -277,18 +99,18 @@ bool IsIn(const RecordForm& form, const Json& object) {
                      [&](const char* key) { return key == nullptr || object.contains(key); });
 }
 
-// The form of a record; null where it has none.
-const RecordForm* FormOf(const Json& object) {
+// The form of a record, of the common ones or of the others; null where it has none.
+const RecordForm* FormOf(const Json& object, bool common = true) {
   const RecordForm* found = nullptr;
   for (const RecordForm& form : kForms) {
-    if (!IsIn(form, object)) continue;
+    if (form.common != common || !IsIn(form, object)) continue;
     if (found != nullptr) {
       Refuse(Defect::kBadField,
              fmt::format("both '{}' and '{}' are given; leave one", found->keys[0], form.keys[0]));
     }
     found = &form;
   }
-  return found;
+  return found == nullptr && common ? FormOf(object, false) : found;
 }
 
 [[noreturn]] void RefuseForm(const Json& object) {
@@ -300,7 +122,7 @@ const RecordForm* FormOf(const Json& object) {
   }
   Refuse(Defect::kBadField,
          "there is no conversation: none of 'conversations', 'messages', 'instruction' with "
-         "'output', 'query' with 'response'");
+         "'output', 'query' with 'response', 'prompt' with 'completion'");
 }
 
 std::string ReadId(const Json& object) {
@@ -327,6 +149,14 @@ void CheckOtherKeys(const Json& object) {
     const auto found = object.find(key);
     if (found != object.end() && !IsEmpty(*found))
       Refuse(Defect::kBadField, fmt::format("'{}' is not supported", key));
+  }
+  for (const char* key : {"label", "kto_tag"}) {
+    if (object.value(key, Json()) == Json(false)) {
+      Refuse(Defect::kBadField,
+             fmt::format("'{}' is false: the answer is a bad one (KTO), which is not trained on; "
+                         "leave such records out",
+                         key));
+    }
   }
 }
 
@@ -367,6 +197,7 @@ void ReadConversation(std::string_view text, Record& record) {
   if (form == nullptr) RefuseForm(object);
   form->read(object, text, record);
   AddSystem(object, record);
+  BeginWithQuestion(record);
   CheckOtherKeys(object);
   const size_t before = record.pictures();
   ReadPictures(object, record);

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <xxhash.h>
 
+#include <algorithm>
+#include <array>
 #include <utility>
 
 #include "configs/base/base64.h"
@@ -22,7 +24,21 @@ void AddBytes(std::optional<std::string> bytes, Record& record) {
   record.held.back() = std::move(*bytes);
 }
 
+// Base64 without the head of a data URL, as ms-swift takes it: too long for a path, and begins as a
+// picture's bytes do.
+bool IsBase64(std::string_view text) {
+  constexpr size_t kLongestPath = 200;
+  constexpr std::array<std::string_view, 7> kHeads = {"/9j/",  "iVBORw0KGgo", "R0lGOD", "UklGR",
+                                                      "SUkqA", "TU0AK",       "Qk"};
+  return text.size() > kLongestPath &&
+         std::any_of(kHeads.begin(), kHeads.end(),
+                     [&](std::string_view head) { return text.starts_with(head); });
+}
+
 void AddText(const std::string& text, Record& record) {
+  if (IsBase64(text)) {
+    if (auto bytes = FromBase64(text)) return AddBytes(std::move(bytes), record);
+  }
   if (text.starts_with("data:")) {
     const size_t comma = text.find(',');
     if (comma == std::string::npos || !text.substr(0, comma).ends_with(";base64")) {

@@ -8,9 +8,9 @@
 
 namespace equipoise {
 
-// Appends a record's picture: a path, a data URL ("data:image/png;base64,..."), or an object with
-// one of "path", "bytes" (base64), "url" and "image". Throws Refusal for anything else; `what`
-// names the value.
+// Appends a record's picture: a path, a data URL ("data:image/png;base64,..."), its Base64 alone,
+// or an object with one of "path", "bytes" (base64), "url" and "image". Throws Refusal for anything
+// else; `what` names the value.
 void AddPicture(const Json& value, const std::string& what, Record& record);
 
 // Reads the pictures of the keys "image" and "images". Throws Refusal.

@@ -187,7 +187,7 @@ void SampleScanner::ReadPictures(size_t source, ScannedSample& sample,
                       ShownText(path), size->width, size->height, first.width, first.height));
     }
     try {
-      if (!later) AddPicture(source, *size, video, sample);
+      if (!later) AddPicture(source, *size, i, sample);
       first = *size;
     } catch (const ImageError& error) {
       return Refuse(sample, Defect::kImageUnreadable, ShownText(path) + ": " + error.what());
@@ -202,11 +202,11 @@ void SampleScanner::ReadPictures(size_t source, ScannedSample& sample,
   }
 }
 
-void SampleScanner::AddPicture(size_t source, ImageSize size, const Video* video,
+void SampleScanner::AddPicture(size_t source, ImageSize size, size_t image,
                                ScannedSample& sample) const {
   const ImageProcessor& processor = processors_[source];
-  const auto pictures = static_cast<int64_t>(sample.record.pictures());
-  if (video != nullptr) {
+  const int64_t pictures = sample.record.SharingTiles(image);
+  if (const Video* video = sample.record.VideoOf(image)) {
     sample.grids.push_back(processor.GridOf(size, *video));
     sample.pictures.push_back(options_.images.LoadOfGrid(sample.grids.back()));
     return;

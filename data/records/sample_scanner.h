@@ -65,8 +65,8 @@ class SampleScanner {
   // Measures the pictures and frames; appends their sizes.
   void ReadPictures(size_t source, ScannedSample& sample, std::vector<ImageSize>& sizes,
                     std::vector<std::string>* files) const;
-  // Adds the load of a picture of that size, or of a video with such frames.
-  void AddPicture(size_t source, ImageSize size, const Video* video, ScannedSample& sample) const;
+  // Adds the load of the picture `image` of that size, or of a video with such frames.
+  void AddPicture(size_t source, ImageSize size, size_t image, ScannedSample& sample) const;
   void Encode(ScannedSample& sample) const;
 
   // The picture `index` of a record of source `source`, wherever it lies.

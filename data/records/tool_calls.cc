@@ -1,5 +1,7 @@
 #include "data/records/tool_calls.h"
 
+#include <algorithm>
+
 #include "data/records/refusal.h"
 
 namespace equipoise {
@@ -7,8 +9,7 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-// JSON as Python's json.dumps(value, ensure_ascii=False) writes it: a blank behind each comma and
-// colon, keys in their order. REQUIRES: nested no deeper than JsonLimits allows.
+// PythonJson()
 void Write(const OrderedJson& value, std::string& out) {
   if (!value.is_structured()) {
     out += value.dump();
@@ -53,9 +54,24 @@ std::string CallText(const OrderedJson& given, const std::string& where) {
   return out + "}\n</tool_call>";
 }
 
+// The length of a thought before the calls, <think> to </think> and white space behind it.
+size_t ThoughtIn(std::string_view calls) {
+  constexpr std::string_view kBegin = "<think>", kEnd = "</think>", kSpace = " \t\r\n";
+  const size_t begin = calls.find_first_not_of(kSpace);
+  if (begin == calls.npos || !calls.substr(begin).starts_with(kBegin)) return 0;
+  const size_t end = calls.find(kEnd, begin);
+  if (end == calls.npos) return 0;
+  return std::min(calls.find_first_not_of(kSpace, end + kEnd.size()), calls.size());
+}
+
 }  // namespace
 
 std::string CallsText(std::string_view calls, const std::string& where) {
+  const size_t thought = ThoughtIn(calls);
+  if (thought > 0) {
+    return std::string(calls.substr(0, thought)) + CallsText(calls.substr(thought), where);
+  }
+  if (calls.starts_with("<tool_call>")) return std::string(calls);
   try {
     ParseJson(calls, where);
   } catch (const DataError& error) {
@@ -69,6 +85,12 @@ std::string CallsText(std::string_view calls, const std::string& where) {
     text += CallText(call, where);
   }
   return text;
+}
+
+std::string PythonJson(const OrderedJson& value) {
+  std::string out;
+  Write(value, out);
+  return out;
 }
 
 std::string ToolsLines(std::string_view tools) {

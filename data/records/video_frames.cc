@@ -179,6 +179,8 @@ class Arranger {
     for (Shown& frame : chosen.shown) Show(std::move(frame));
     std::string text;
     if (!spec_.takes_videos()) {
+      record_.is_frame.resize(record_.images.size());
+      std::fill(record_.is_frame.end() - std::ssize(numbers), record_.is_frame.end(), 1);
       for (size_t i = 0; i < count; ++i) {
         text += fmt::format("{}Frame-{}: {}", i == 0 ? "" : "\n", i + 1, kImage);
       }

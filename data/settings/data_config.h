@@ -16,6 +16,7 @@ struct SourceConfig {
   std::string images = ".";
   double repeat = 1.0;
   int64_t max_tiles = 0;
+  int64_t samples = 0;
   std::vector<std::string> datasets = {};
   RecordKeys keys = {};
   // No fields of their own, set where a source that stands for several files is taken apart:
@@ -30,7 +31,7 @@ struct SourceConfig {
         "file of records: JSONL, a JSON array, a WebDataset shard (a.tar), Parquet (a.parquet), a "
         "range of files (a-{000..127}.tar), a folder of such files, or a list of data sets: "
         "InternVL's meta file, "
-        "LLaMA-Factory's dataset_info.json");
+        "LLaMA-Factory's dataset_info.json, LLaVA-NeXT's YAML file");
     visit("datasets", datasets, "names of those to take from a list; of InternVL's all where none");
     visit("images", images,
           "folder that the records' image paths are relative to (not of shards and InternVL's "
@@ -39,6 +40,10 @@ struct SourceConfig {
           "times that the records are used in an epoch; a fraction below 1 takes the first part; "
           "held-out records are used once",
           Between(0, 1000));
+    visit("samples", samples,
+          "so many of the records are used in an epoch, drawn at random and the same in each, some "
+          "of them again where there are fewer (times `repeat`); 0 = all",
+          Between(0, 1e12));
     visit("max_tiles", max_tiles, "data.tiles.max of this source's pictures; 0 = that of all",
           Between(0, 64));
     visit("columns", keys.columns,
@@ -97,6 +102,7 @@ struct DataConfig {
   std::string tokenizer;
   std::string chat_template = "chatml";
   std::string system;
+  bool image_first = false;
   int64_t max_tokens = 4096;
   TilesConfig tiles;
   PixelsConfig pixels;
@@ -122,6 +128,11 @@ struct DataConfig {
     visit("template", chat_template, "how a conversation becomes tokens",
           OneOf(ChatTemplateNames()));
     visit("system", system, "system text where a record has none; empty = the template's own");
+    visit(
+        "image_first", image_first,
+        "the one picture of a question stands before its text, wherever the text shows it, as "
+        "LLaVA's own trainer does; false: where the text shows it, as LLaMA-Factory, ms-swift and "
+        "InternVL do");
     visit("max_tokens", max_tokens,
           "tokens of a packed row; longer samples are cut, never inside a picture",
           Between(16, 16777215));

@@ -31,6 +31,31 @@ constexpr std::array<ImageMarks, 3> kImageMarks = {
      {"", "<image>", "", "<video>"},
      {"<|vision_start|>", "<|image_pad|>", "<|vision_end|>", "<|video_pad|>"}}};
 
+// Marks of things and boxes in pictures: special tokens, but of the text and not of its form.
+constexpr std::array<std::string_view, 12> kGroundingMarks = {"<ref>",
+                                                              "</ref>",
+                                                              "<box>",
+                                                              "</box>",
+                                                              "<quad>",
+                                                              "</quad>",
+                                                              "<|object_ref_start|>",
+                                                              "<|object_ref_end|>",
+                                                              "<|box_start|>",
+                                                              "<|box_end|>",
+                                                              "<|quad_start|>",
+                                                              "<|quad_end|>"};
+
+bool IsOneOf(const auto& words, std::string_view word) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+bool IsMarkOfPictures(std::string_view token) {
+  return std::any_of(kImageMarks.begin(), kImageMarks.end(), [&](const ImageMarks& marks) {
+    return IsOneOf(
+        std::array<std::string_view, 4>{marks.start, marks.token, marks.end, marks.video}, token);
+  });
+}
+
 // What Python's str.strip() and Jinja's `trim` cut off.
 bool IsSpace(uint32_t point) { return IsWhiteSpace(point) || (point >= 0x1C && point <= 0x1F); }
 
@@ -70,16 +95,21 @@ std::string ToolsText(std::string_view tools) {
 // PlaceImages() for a placeholder and the word for what it stands for.
 std::string Place(std::vector<Turn>& turns, size_t things, std::string_view placeholder,
                   std::string_view word) {
-  size_t placeholders = 0;
-  for (const Turn& turn : turns) {
-    if (turn.role == Role::kUser) placeholders += CountOf(placeholder, turn.text);
-  }
+  size_t placeholders = 0, elsewhere = 0;
+  for (const Turn& turn : turns)
+    (turn.role == Role::kUser ? placeholders : elsewhere) += CountOf(placeholder, turn.text);
   if (placeholders == things) return "";
   const auto user = std::find_if(turns.begin(), turns.end(),
                                  [](const Turn& turn) { return turn.role == Role::kUser; });
-  if (placeholders == 0 && things == 1 && user != turns.end()) {
-    user->text.insert(0, std::string(placeholder) + "\n");
+  if (placeholders == 0 && elsewhere == 0 && user != turns.end()) {
+    for (size_t i = 0; i < things; ++i) user->text.insert(0, std::string(placeholder) + "\n");
     return "";
+  }
+  if (placeholders == 0 && elsewhere > 0) {
+    return fmt::format(
+        "{} stands in a turn that is not the user's, for {} {}; write it in the "
+        "user's, where they are shown",
+        placeholder, things, word);
   }
   return fmt::format("{} {} in user turns for {} {}; write one {} for each", placeholders,
                      placeholder, things, word, placeholder);
@@ -141,7 +171,8 @@ class ChatTemplate::Writer {
 
   // `system`: a text that stands in this turn; empty: none.
   void AddUser(const Turn& turn, std::string_view system) {
-    std::string_view text = turn.text;
+    const std::string moved = owner_.image_first_ ? WithImageFirst(turn.text) : "";
+    std::string_view text = owner_.image_first_ ? moved : turn.text;
     Add(owner_.user_.before);
     if (!system.empty()) AddSystem(system);
     if (system.empty()) text = Trimmed(text, owner_.form_->user);
@@ -172,7 +203,18 @@ class ChatTemplate::Writer {
 
  private:
   static std::string_view Trimmed(std::string_view text, const TurnForm& form) {
-    if (!form.trim) return text;
+    return form.trim ? WithoutSpace(text) : text;
+  }
+
+  static std::string WithImageFirst(const std::string& text) {
+    const size_t at = text.find(kPlaceholder);
+    if (CountOf(kPlaceholder, text) != 1) return text;
+    std::string rest = text;
+    rest.erase(at, kPlaceholder.size());
+    return std::string(kPlaceholder) + "\n" + std::string(WithoutSpace(rest));
+  }
+
+  static std::string_view WithoutSpace(std::string_view text) {
     text = text.substr(0, EndWithoutSpace(text, IsSpace));
     return text.substr(SkipSpace(text, IsSpace));
   }
@@ -235,7 +277,7 @@ class ChatTemplate::Writer {
   }
 
   void AddContent(std::string_view text) {
-    owner_.grounding_.Split(
+    owner_.in_texts_.Split(
         text, [&](std::string_view part) { AddText(part); }, [&](int32_t id) { AddToken(id); });
   }
 
@@ -278,8 +320,11 @@ class ChatTemplate::Writer {
 };
 
 ChatTemplate::ChatTemplate(const std::string& name, const std::string& system,
-                           const Tokenizer* tokenizer, int64_t image_token)
-    : form_(FindChatTemplate(name)), system_(system), tokenizer_(tokenizer) {
+                           const Tokenizer* tokenizer, int64_t image_token, bool image_first)
+    : form_(FindChatTemplate(name)),
+      system_(system),
+      tokenizer_(tokenizer),
+      image_first_(image_first) {
   if (form_ == nullptr) {
     std::string known;
     for (const std::string& each : ChatTemplateNames()) known += (known.empty() ? "" : ", ") + each;
@@ -306,11 +351,18 @@ ChatTemplate::ChatTemplate(const std::string& name, const std::string& system,
     end_of_turn_ = RequiredToken(*tokenizer, form_->end_of_turn, name);
   }
   FindImageTokens(image_token);
-  for (const char* mark :
-       {"<ref>", "</ref>", "<box>", "</box>", "<quad>", "</quad>", "<|object_ref_start|>",
-        "<|object_ref_end|>", "<|box_start|>", "<|box_end|>", "<|quad_start|>", "<|quad_end|>"}) {
-    if (const auto id = tokenizer->TokenId(mark))
-      grounding_.Add({.content = mark, .id = *id}, mark);
+  FindTokensOfTexts();
+}
+
+void ChatTemplate::FindTokensOfTexts() {
+  for (const std::string_view mark : kGroundingMarks) {
+    if (const auto id = tokenizer_->TokenId(mark))
+      in_texts_.Add({.content = std::string(mark), .id = *id}, mark);
+  }
+  for (const AddedToken& token : tokenizer_->added_tokens()) {
+    if (!token.special && !IsMarkOfPictures(token.content) &&
+        !IsOneOf(form_->tokens, token.content))
+      in_texts_.Add(token, token.content), added_in_texts_.push_back(token.id);
   }
 }
 
@@ -411,6 +463,8 @@ uint64_t ChatTemplate::fingerprint() const {
                     '\0' + std::to_string(tokenizer_->fingerprint());
   for (const Piece& piece : begin_) key += '\0' + std::to_string(piece.token);
   if (!first_marks_) key += '\0' + std::string(image_token_text());
+  for (const int32_t id : added_in_texts_) key += "\ntext " + std::to_string(id);
+  if (image_first_) key += '\0' + std::string("picture first");
   return XXH3_64bits(key.data(), key.size());
 }
 

@@ -20,9 +20,10 @@ struct EncodedConversation {
   std::vector<int64_t> image_end;    // and the end of what belongs to it, a closing mark included
 };
 
-// Makes the `<image>` in user turns agree with the number of pictures: a record of one picture that
-// has none gets "<image>\n" before its first user turn, as InternVL does. Returns the fault where
-// the numbers cannot agree, else an empty text. `<image>` in other turns is ordinary text.
+// Makes the `<image>` in user turns agree with the number of pictures: a record that has none in
+// any turn gets "<image>\n" for each picture before its first user turn, as InternVL does for one.
+// Returns the fault where the numbers cannot agree, else an empty text. `<image>` in other turns is
+// ordinary text.
 std::string PlaceImages(std::vector<Turn>& turns, size_t images);
 
 // Likewise of `<video>` and the number of videos; marks the user turns, in which it stands for one.
@@ -33,10 +34,12 @@ std::string PlaceVideos(std::vector<Turn>& turns, size_t videos);
 std::string Truncate(EncodedConversation& conversation, int64_t max_tokens);
 
 // Encoder of conversations into ids and loss mask: the forms of data/settings/chat_templates.h, not
-// a template's program, which says nothing of the mask. All treat special tokens in a text as
-// ordinary text, except grounding marks (<ref>, <box>, <quad>; <|object_ref_start|>, ...), which do
-// not affect the conversation's form. In place of `<image>` stand a picture's context tokens and
-// the marks around them that the tokenizer has: `<img>` <IMG_CONTEXT> `</img>` (InternVL),
+// a template's program, which says nothing of the mask. Special tokens in a text are ordinary text,
+// except grounding marks (<ref>, <box>, <quad>; <|object_ref_start|>, ...), which do not affect the
+// conversation's form; so are marks of pictures and the template's own tokens. Other added tokens
+// (<think>, <tool_call> of Qwen3) are tokens, as they are to Transformers. In place of `<image>`
+// stand a picture's context tokens and the marks around them that the tokenizer has: `<img>`
+// <IMG_CONTEXT> `</img>` (InternVL),
 // `<image>` (LLaVA), or
 // <|vision_start|> <|image_pad|> <|vision_end|> (Qwen2-VL); in place of `<video>`, where a turn has
 // videos, likewise `<video>` or <|video_pad|>. Trained are an answer and the token that ends it,
@@ -47,9 +50,11 @@ class ChatTemplate {
   // Throws DataError when the tokenizer lacks a token of the template, ConfigError for an unknown
   // name. `system` replaces the template's own system text when not empty. `tokenizer` must outlive
   // this object. `image_token`: the context token of pictures that the model names; without one
-  // among those that the tokenizer has, it is the first of them.
+  // among those that the tokenizer has, it is the first of them. `image_first`: a user turn's only
+  // `<image>` is on a line of its own before the text, which loses the white space around it
+  // (preprocess_multimodal of LLaVA's code).
   ChatTemplate(const std::string& name, const std::string& system, const Tokenizer* tokenizer,
-               int64_t image_token = -1);
+               int64_t image_token = -1, bool image_first = false);
 
   // Encodes `turns`, with `image_tokens[i]` context tokens for picture or video i. REQUIRES: as
   // many `<image>` and `<video>` in user turns (see PlaceImages). `with_answer_prompt` ends with
@@ -91,15 +96,18 @@ class ChatTemplate {
   Pieces Cut(std::string_view text) const;
   TurnPieces Cut(const TurnForm& turn) const { return {Cut(turn.before), Cut(turn.after)}; }
   void FindImageTokens(int64_t named);
+  void FindTokensOfTexts();
 
   const ChatTemplateForm* form_;
   std::string system_;
   const Tokenizer* tokenizer_;
+  bool image_first_;
   int32_t end_of_turn_ = -1;
   int image_marks_ = -1;     // index of the tokens of pictures; -1: the tokenizer has none
   bool first_marks_ = true;  // it is the first that the tokenizer has
   int32_t image_token_ = -1, image_start_ = -1, image_end_ = -1, video_token_ = -1;
-  AddedTokenFinder grounding_;
+  AddedTokenFinder in_texts_;            // tokens that the texts of a record may hold
+  std::vector<int32_t> added_in_texts_;  // those that are no grounding marks
   Pieces begin_, lead_, rest_, finish_;
   TurnPieces system_turn_, user_, answer_;
 };

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -72,6 +73,9 @@ struct Record {
   std::vector<std::string> held;
   // By picture, once videos are arranged; empty where none is a frame of a video's file.
   std::vector<FileFrame> file_frames;
+  // By picture, once videos are arranged: 1 where it is a frame of a video that the model takes as
+  // pictures; empty where none is.
+  std::vector<uint8_t> is_frame;
   // While a record is parsed: bytes that its file holds beside it, which a picture names by number.
   std::vector<std::string> given;
   std::vector<Video> videos;  // in the order in which user turns show them
@@ -84,6 +88,13 @@ struct Record {
     size_t count = images.size();
     for (const Video& video : videos) count -= video.frames;
     return count;
+  }
+  // How many pictures have the record's tiles together with one of `images`. A frame has one tile,
+  // however few there are, as in InternVL's code (video_get_item).
+  int64_t SharingTiles(size_t image) const {
+    if (image < is_frame.size() && is_frame[image] != 0) return int64_t{1} << 20;
+    return static_cast<int64_t>(pictures()) -
+           std::count(is_frame.begin(), is_frame.end(), uint8_t{1});
   }
   // The frame of a video's file that one of `images` is; null: it is none.
   const FileFrame* FrameOfFile(size_t image) const {

@@ -176,6 +176,8 @@ std::string Tokenizer::Decode(const std::vector<int32_t>& ids, bool skip_special
   return ReplaceInvalidUtf8(impl_->text->Decode(tokens));
 }
 
+const std::vector<AddedToken>& Tokenizer::added_tokens() const { return impl_->spec.added_tokens; }
+
 const AddedToken* Tokenizer::FindAdded(int32_t id) const {
   if (id < 0 || id >= vocab_size()) return nullptr;
   const std::optional<AddedToken>& token = impl_->added[static_cast<size_t>(id)];

@@ -36,6 +36,8 @@ class Tokenizer {
   // Bytes of the ids, invalid UTF-8 replaced by U+FFFD as Hugging Face does.
   std::string Decode(const std::vector<int32_t>& ids, bool skip_special) const;
   std::optional<int32_t> TokenId(std::string_view token) const;
+  // All added tokens.
+  const std::vector<AddedToken>& added_tokens() const;
   // The added token of an id; null: none.
   const AddedToken* FindAdded(int32_t id) const;
   // Calls `plain` for the text between added tokens and `token` for each of these, in order.

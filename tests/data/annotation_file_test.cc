@@ -125,6 +125,12 @@ TEST_CASE("files without records are named", "[data][cpu]") {
   CHECK(open("a.tar", "\x1f\x8b\x08").find("gzip") != std::string::npos);
   CHECK(open("a.parquet", "PAR1\x15").find("Parquet") != std::string::npos);
   CHECK(open("b.bin", std::string(257, '\0') + "ustar").find("tar") != std::string::npos);
+  for (const char* name : {"a.csv", "a.tsv", "a.txt"}) {
+    INFO(name);
+    CHECK(open(name, "\xef\xbb\xbfquestion,answer\n").find("files are not read; write it as") !=
+          std::string::npos);
+    CHECK(open(name, "\xef\xbb\xbf \n{\"a\": 1}\n").empty());
+  }
   const std::string wide("{\0}\0\n\0", 6), narrow("\0[\0]", 4);
   for (const std::string& text : {"\xff\xfe" + wide, "\xfe\xff" + narrow, wide, narrow}) {
     CHECK(open("a.jsonl", text).find("is text in UTF-16; write it in UTF-8") != std::string::npos);

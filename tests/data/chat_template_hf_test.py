@@ -24,6 +24,7 @@ QWEN25_SYSTEM = "You are Qwen, created by Alibaba Cloud. You are a helpful assis
 CHATML = ["<|im_start|>", "<|im_end|>"]
 LLAMA = ["<unk>", "<s>", "</s>"]
 LLAMA3 = ["<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"]
+QWEN3 = ["<think>", "</think>", "<tool_call>", "</tool_call>"]
 PHI3 = ["<|endoftext|>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>"]
 PICTURES = {"<image>": ("", ""), "<IMG_CONTEXT>": ("<img>", "</img>"),
             "<|image_pad|>": ("<|vision_start|>", "<|vision_end|>")}
@@ -79,7 +80,8 @@ def mistral(first, inside, before, close):
             "{% endgeneration %}{% endif %}{% endfor %}")
 
 
-def byte_level(special):
+def byte_level(special, plain=()):
+    """`plain`: tokens that are added, but not as special ones."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -87,10 +89,11 @@ def byte_level(special):
         vocab_size=400, show_progress=False,
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet())))
     tokenizer.add_special_tokens(special)
+    tokenizer.add_tokens([AddedToken(t, special=False, normalized=False) for t in plain])
     return tokenizer
 
 
-def fallback(special, legacy, rstrip=()):
+def fallback(special, legacy, rstrip=(), plain=()):
     """LLaMA's: `legacy` puts a space behind every special token too."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(SPACE, "always", True)
@@ -112,6 +115,8 @@ def fallback(special, legacy, rstrip=()):
                                            decoders.Fuse(), decoders.Strip(" ", 1, 0)])
     tokenizer.add_special_tokens([AddedToken(t, rstrip=t in rstrip, normalized=False)
                                   for t in LLAMA + list(special)])
+    tokenizer.add_tokens([AddedToken(t, special=False, rstrip=True, normalized=False)
+                          for t in plain])
     tokenizer.post_processor = processors.TemplateProcessing(
         single="<s> $A", special_tokens=[("<s>", tokenizer.token_to_id("<s>"))])
     return tokenizer
@@ -121,7 +126,7 @@ TEXTS = ["What is in the picture? a red disc", "hello world, it is a green squar
          "USER: who ASSISTANT: I am", "[INST] <<SYS>> system user assistant [/INST]",
          "größer 日本語 1234"]
 WORDS = ["hello", " world", "  two", "\n", "\n\n", "picture", "?", " ", "日本", "é", "USER:",
-         "[INST]", "1", "\tx", "ASSISTANT:"]
+         "[INST]", "1", "\tx", "ASSISTANT:"] + QWEN3
 IMAGE = "<image>"
 
 
@@ -143,7 +148,7 @@ def cases():
     add("internlm2", byte_level(special), chatml(begin="{{ bos_token }}"), "<s>", "<|im_end|>")
     add("qwen2-vl", byte_level(CHATML + ["<|vision_start|>", "<|image_pad|>", "<|vision_end|>"]),
         chatml(QWEN2_SYSTEM), None, "<|im_end|>", image="<|image_pad|>")
-    add("qwen2_5", byte_level(special), chatml(QWEN25_SYSTEM), None, "<|im_end|>")
+    add("qwen2_5", byte_level(special, QWEN3), chatml(QWEN25_SYSTEM), None, "<|im_end|>")
     add("llama-3", byte_level(LLAMA3 + ["<image>"]), LLAMA3_TEXT, "<|begin_of_text|>", "<|eot_id|>",
         image="<image>")
     for legacy in (False, True):
@@ -157,6 +162,7 @@ def cases():
         add("mistral-v3", llama(("[INST]", "[/INST]")), v3, "<s>", "</s>")
         add("phi-3", llama(PHI3), PHI3_TEXT, "<s>", "<|endoftext|>")
         add("phi-3", llama(PHI3, rstrip=PHI3), PHI3_TEXT, "<s>", "<|endoftext|>")
+        add("phi-3", llama(PHI3, rstrip=PHI3, plain=QWEN3), PHI3_TEXT, "<s>", "<|endoftext|>")
     return rows
 
 
@@ -201,8 +207,8 @@ def run(program, path, lines):
 
 
 def safe(case, turns):
-    """No text of a turn that the template's own tokens occur in: here it is text, there a token."""
-    tokens = [t.content for t in case.tokenizer.get_added_tokens_decoder().values()]
+    """No text of a turn that special tokens occur in: here it is text, there a token."""
+    tokens = [t.content for t in case.tokenizer.get_added_tokens_decoder().values() if t.special]
     return not any(t in text.replace(IMAGE, "") for _, text in turns for t in tokens)
 
 
@@ -325,7 +331,7 @@ TOOLS_TEXT = (r"""{%- if tools %}
 
 def check_tools(program, folder, report):
     """Ids of a conversation with descriptions of functions."""
-    tokenizer = byte_level(CHATML)
+    tokenizer = byte_level(CHATML, QWEN3)
     path = os.path.join(folder, "tools.json")
     tokenizer.save(path)
     hf = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|im_end|>",

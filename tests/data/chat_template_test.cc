@@ -129,6 +129,57 @@ TEST_CASE("special tokens in any text are ordinary text, grounding marks are not
   CHECK(std::count(box.ids.begin(), box.ids.end(), 318) == 1);
 }
 
+TEST_CASE("added tokens that are not special are tokens in any text", "[data][cpu]") {
+  Json json = TinyTokenizerJson();
+  int id = 310;
+  // Also a turn's end and a picture's token, which are of the form whatever their flag.
+  for (const char* token : {"<think>", "</think>", "<tool_call>", "<image>", "<video>"})
+    json["added_tokens"].push_back({{"id", id++}, {"content", token}, {"special", false}});
+  json["added_tokens"][2]["special"] = false;
+  REQUIRE(json["added_tokens"][2]["content"] == "<|im_end|>");
+  const Tokenizer tokenizer = ReadTokenizerJson(json);
+  const ChatTemplate chat("chatml", "", &tokenizer);
+  const std::string text = "<think>us</think>hello <tool_call>";
+  for (const Role role : {Role::kSystem, Role::kUser, Role::kAssistant}) {
+    const EncodedConversation encoded = chat.Encode({{role, text + "<|im_end|><video>"}}, {});
+    const std::string header = role == Role::kSystem ? "system"
+                               : role == Role::kUser ? "user"
+                                                     : "assistant";
+    Ids expected = Rendered(tokenizer, "<|im_start|>" + header + "\n" + text);
+    CHECK(std::vector(encoded.ids.begin(), encoded.ids.begin() + std::ssize(expected)) == expected);
+    CHECK(std::count(encoded.ids.begin(), encoded.ids.end(), 302) == 1);  // <|im_end|>
+    CHECK(std::count(encoded.ids.begin(), encoded.ids.end(), 314) == 0);  // <video>
+  }
+  const EncodedConversation answer =
+      chat.Encode({{Role::kAssistant, "<think>us</think><image>"}}, {});
+  CHECK(std::count(answer.ids.begin(), answer.ids.end(), 313) == 0);
+  const auto think = std::find(answer.ids.begin(), answer.ids.end(), 310);
+  REQUIRE(think != answer.ids.end());
+  CHECK(answer.trained[static_cast<size_t>(think - answer.ids.begin())] == 1);
+}
+
+TEST_CASE("a question's picture stands before its text, as LLaVA's trainer places it",
+          "[data][cpu]") {
+  const Tokenizer tokenizer = MarkedTokenizer();
+  const ChatTemplate as_written("chatml", "", &tokenizer);
+  const ChatTemplate first("chatml", "", &tokenizer, -1, /*image_first=*/true);
+  CHECK(first.fingerprint() != as_written.fingerprint());
+  const auto ids = [](const ChatTemplate& chat, const std::string& text, size_t pictures) {
+    return chat.Encode({{Role::kUser, text}}, std::vector<int64_t>(pictures, 2)).ids;
+  };
+  for (const char* text : {"hello\n<image>", "<image>hello", " <image>\nhello ", "he<image>llo"}) {
+    INFO(text);
+    CHECK(ids(first, text, 1) == ids(as_written, "<image>\nhello", 1));
+  }
+  for (const auto& [text, pictures] : {std::pair(" hello ", 0), {"a<image>b<image>", 2}}) {
+    INFO(text);
+    CHECK(ids(first, text, pictures) == ids(as_written, text, pictures));
+  }
+  const std::vector<Turn> answer = {{Role::kUser, "<image>a"}, {Role::kAssistant, "us <image>"}};
+  CHECK(first.Encode(answer, {2}).ids ==
+        as_written.Encode({{Role::kUser, "<image>\na"}, answer[1]}, {2}).ids);
+}
+
 TEST_CASE("an answer prompt ends with the assistant's header", "[data][cpu]") {
   const Tokenizer tokenizer = MarkedTokenizer();
   const ChatTemplate chat("chatml", "", &tokenizer);
@@ -150,11 +201,17 @@ TEST_CASE("PlaceImages makes placeholders and pictures agree", "[data][cpu]") {
       {{{Role::kUser, "a <image>"}}, 1, "a <image>", ""},
       {{{Role::kSystem, "s"}, {Role::kUser, "a"}}, 1, "<image>\na", ""},
       {{{Role::kUser, "a"}, {Role::kAssistant, "b"}, {Role::kUser, "<image>"}}, 1, "a", ""},
-      {{{Role::kUser, "a"}, {Role::kAssistant, "<image>"}}, 1, "<image>\na", ""},
+      {{{Role::kUser, "a"}, {Role::kAssistant, "<image>"}},
+       1,
+       "a",
+       "<image> stands in a turn that is not the user's"},
+      {{{Role::kUser, "a"}, {Role::kAssistant, "<image>"}}, 0, "a", ""},
+      {{{Role::kUser, "<image>a"}, {Role::kAssistant, "<image>"}}, 1, "<image>a", ""},
       {{{Role::kUser, "<image><image>"}}, 2, "<image><image>", ""},
       {{{Role::kUser, "<image>"}}, 0, "<image>", "1 <image> in user turns for 0 pictures"},
       {{{Role::kUser, "<image><image>"}}, 1, "<image><image>", "2 <image>"},
-      {{{Role::kUser, "a"}}, 2, "a", "0 <image> in user turns for 2 pictures"},
+      {{{Role::kUser, "a"}}, 2, "<image>\n<image>\na", ""},
+      {{{Role::kUser, "<image>a"}}, 2, "<image>a", "1 <image> in user turns for 2 pictures"},
   };
   for (const Case& test : cases) {
     std::vector<Turn> turns = test.turns;

@@ -160,6 +160,36 @@ TEST_CASE("a fraction of several files is one of all their records", "[data][cpu
   CHECK(repeats[1].times == 0.5);
 }
 
+TEST_CASE("a number of samples is drawn once for all epochs", "[data][cpu]") {
+  const TemporaryFolder folder;
+  const CostIndex index = RandomIndex(folder, {20, 30, 10}, 50);
+  const auto list = [&](const std::vector<RepeatedSources>& repeat, uint64_t seed, int64_t epoch) {
+    std::vector<int64_t> samples;
+    const EpochSamples each(&index, repeat, seed, epoch);
+    for (int64_t place = 0; place < each.size(); ++place) samples.push_back(each[place]);
+    return samples;
+  };
+  // 12 of the first 50 at random, and each of the last ten twice and half of them once more.
+  const std::vector<RepeatedSources> repeat = {{1, 2, 12}, {1, 1, 25}};
+  const auto samples = list(repeat, 3, 0);
+  REQUIRE(samples.size() == 12 + 25);
+  const std::set<int64_t> drawn(samples.begin(), samples.begin() + 12);
+  CHECK(drawn.size() == 12);
+  CHECK(*drawn.rbegin() >= 12);  // not the first part
+  CHECK(*drawn.rbegin() < 50);
+  std::map<int64_t, int> uses;
+  for (size_t i = 12; i < samples.size(); ++i) ++uses[samples[i]];
+  CHECK(uses.size() == 10);
+  CHECK(std::all_of(uses.begin(), uses.end(),
+                    [](const auto& use) { return use.second == 2 || use.second == 3; }));
+  CHECK(list(repeat, 3, 5) == samples);
+  CHECK(list(repeat, 4, 0) != samples);
+  CHECK(list({{0.5, 2, 12}, {0, 1, 25}}, 3, 0).size() == 6);
+  SourceConfig source{"a.jsonl"};
+  source.samples = 7;
+  CHECK(SourceRepeats({source})[0].samples == 7);
+}
+
 TEST_CASE("the order depends on seed and epoch alone", "[data][cpu]") {
   const TemporaryFolder folder;
   const CostIndex index = RandomIndex(folder, {500}, 100);

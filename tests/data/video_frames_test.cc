@@ -121,6 +121,27 @@ TEST_CASE("a video's frames are measured, and a bad video is a bad record", "[da
   CHECK(good.reason.empty());
   CHECK(good.pictures.size() == 4);
   CHECK(good.all_pictures().image_tokens == 4 * DataFixture::kTokensPerTile);
+  // A frame has one tile, whatever its shape and however few there are; a picture beside it has its
+  // tiles as before.
+  const int64_t side = DataFixture::images().tile_size;
+  for (const char* name : {"images/w/0.png", "images/w/1.png", "images/wide.png"})
+    clips.data.folder.Write(name, TinyPng(3 * side, side));
+  const auto tiles = [&](const std::string& record) {
+    const ScannedSample scanned = scanner.Scan(0, record);
+    INFO(scanned.reason);
+    std::vector<int64_t> tiles;
+    for (const PictureLoad& picture : scanned.pictures)
+      tiles.push_back(DataFixture::images().TilesOf(picture.patches));
+    return tiles;
+  };
+  REQUIRE(options.tiles.max >= 3);
+  const std::vector<int64_t> picture =
+      tiles(R"({"image":"wide.png","query":"What?","response":"A cat"})");
+  REQUIRE(picture.size() == 1);
+  CHECK(picture[0] >= 3);
+  CHECK(tiles(R"({"video":"w","query":"What?","response":"A cat"})") == std::vector<int64_t>{1, 1});
+  CHECK(tiles(R"({"video":"w","image":"wide.png","query":"<image><video>What?","response":"A"})") ==
+        std::vector<int64_t>{picture[0], 1, 1});
   const ScannedSample bad =
       scanner.Scan(0, R"({"video":"one.png","query":"What?","response":"A cat"})");
   CHECK(bad.defect == Defect::kBadField);

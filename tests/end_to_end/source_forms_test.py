@@ -1,5 +1,6 @@
 """The same records in the files of other trainers, with keys of their own, train the same model:
-LLaMA-Factory's dataset_info.json, InternVL's meta file, columns of Parquet and of shards."""
+LLaMA-Factory's dataset_info.json, InternVL's meta file, LLaVA-NeXT's YAML list, the_cauldron's
+Parquet, columns of Parquet and of shards."""
 import io
 import json
 import os
@@ -55,15 +56,41 @@ def write_dataset_info(folder, records):
             "columns": {"prompt": "question", "response": "answer", "images": "pictures"}}})
 
 
+def write_llava_list(folder, records):
+    write_json(f"{folder}/first.json", records[:15])
+    write_json(f"{folder}/rest.json", records[15:])
+    with open(f"{folder}/sets.yaml", "w") as out:
+        out.write(f"datasets:\n  - json_path: {folder}/first.json\n    sampling_strategy: all\n"
+                  f"  - json_path: {folder}/rest.json\n    sampling_strategy: \"first:100%\"\n")
+
+
+def picture_in(images, name):
+    with open(f"{images}/{name}", "rb") as file:
+        return {"bytes": file.read(), "path": name}
+
+
+def write_cauldron(path, records, images):
+    """Pictures in the rows, pairs of a question and its answer, no place for the pictures."""
+    def pairs(record):
+        turns = [turn["value"] for turn in record["conversations"]]
+        before = "<image>\n" * len(pictures_of(record))
+        if before and turns[0].startswith(before) and "<image>" not in turns[0][len(before):]:
+            turns[0] = turns[0][len(before):]
+        return [{"user": q, "assistant": a, "source": "tiny"}
+                for q, a in zip(turns[::2], turns[1::2])]
+    table = pyarrow.table({
+        "images": [[picture_in(images, name) for name in pictures_of(r)] for r in records],
+        "texts": [pairs(r) for r in records]})
+    pyarrow.parquet.write_table(table, path, row_group_size=10)
+    return sum("<image>" not in pairs(r)[0]["user"] and bool(pictures_of(r)) for r in records)
+
+
 def write_parquet(path, records, images):
-    def picture(name):
-        with open(f"{images}/{name}", "rb") as file:
-            return {"bytes": file.read(), "path": name}
     rows = [alpaca(r) for r in records]
     table = pyarrow.table({
         "question": [r["question"] for r in rows], "answer": [r["answer"] for r in rows],
         "label": list(range(len(rows))),
-        "pictures": [[picture(name) for name in r["pictures"]] for r in rows]})
+        "pictures": [[picture_in(images, name) for name in r["pictures"]] for r in rows]})
     pyarrow.parquet.write_table(table, path, row_group_size=10)
 
 
@@ -93,6 +120,9 @@ def main():
     write_dataset_info(folder, records)
     write_parquet(f"{folder}/rows.parquet", records, f"{folder}/images")
     write_shard(f"{folder}/rows.tar", records, f"{folder}/images")
+    write_llava_list(folder, records)
+    unplaced = write_cauldron(f"{folder}/cauldron.parquet", records, f"{folder}/images")
+    results.check("pictures without a place", unplaced > 10, unplaced)
     write_json(f"{folder}/meta.json", {
         "one": {"root": f"{folder}/images", "annotation": f"{folder}/train.jsonl",
                 "repeat_time": 1, "length": len(records), "data_augment": False}})
@@ -117,6 +147,8 @@ def main():
                 f"columns: {{{columns}, images: pictures}}}}",
         "shard": f"{{annotations: {folder}/rows.tar, columns: {{{columns}}}}}",
         "meta": f"{{annotations: {folder}/meta.json, datasets: [one]}}",
+        "llava": f"{{annotations: {folder}/sets.yaml, images: {folder}/images}}",
+        "cauldron": f"{{annotations: {folder}/cauldron.parquet, images: {folder}/images}}",
     }
     text = text.replace("data:\n", "data:\n  allow_outside: true\n")  # a link leads to the pictures
     for name, given in forms.items():

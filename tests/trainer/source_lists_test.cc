@@ -54,6 +54,43 @@ TEST_CASE("a folder stands for its files of records", "[settings][cpu]") {
   CHECK(given[0].annotations == folder);
 }
 
+TEST_CASE("LLaVA-NeXT's YAML file stands for its data sets", "[settings][cpu]") {
+  const ScratchFolder scratch;
+  const std::string path = scratch.Path("list.yaml");
+  WriteText(path, R"(datasets:
+  - json_path: a.json
+  - {json_path: b/c.jsonl, sampling_strategy: "first:10%"}
+  - {json_path: "{0..1}.json", sampling_strategy: "random:500"}
+)");
+  const auto sources = Expanded({path, "x", 2});
+  REQUIRE(sources.size() == 4);
+  CHECK(sources[0].annotations == "a.json");
+  CHECK(sources[0].images == "x");
+  CHECK(sources[0].repeat == 2);
+  CHECK(sources[0].samples == 0);
+  CHECK(sources[1].annotations == "b/c.jsonl");
+  CHECK(sources[1].repeat == Approx(0.2));
+  CHECK(sources[2].annotations == "0.json");
+  CHECK(sources[2].samples == 500);
+  CHECK(sources[2].files == 2);
+  CHECK(sources[3].files == 0);
+
+  const std::pair<const char*, const char*> bad[] = {
+      {"datasets:\n  - {json_path: a.json, sampling_strategy: end:10}\n",
+       "list.yaml: datasets.0: sampling_strategy: 'end:10' is none of all, first:N%, random:N"},
+      {"datasets:\n  - {json_path: a.json, sampling_strategy: \"first:200%\"}\n", "'first:200%'"},
+      {"datasets:\n  - {sampling_strategy: all}\n", "datasets.0: json_path is missing"},
+      {"datasets:\n  - {path: a.json}\n", "list.yaml:2:6: datasets.0.path: unknown key"},
+      {"datasets: []\n", "list.yaml: has no `datasets`"},
+      {"- {text: Q}\n", "records in YAML are not read"}};
+  for (const auto& [text, words] : bad) {
+    INFO(text);
+    WriteText(path, text);
+    CHECK_THROWS_AS(Expanded({path, ".", 1}), DataError);
+    CHECK_THROWS_WITH(Expanded({path, ".", 1}), Catch::Contains(words));
+  }
+}
+
 TEST_CASE("columns and tags of a source that make no record are refused", "[settings][cpu]") {
   const ScratchFolder scratch;
   const std::string path = scratch.Path("a.yaml");
@@ -62,7 +99,7 @@ TEST_CASE("columns and tags of a source that make no record are refused", "[sett
       {"columns: {messages: m, response: r}", "data.train.0.columns: messages are whole"},
       {"columns: {response: r}, tags: {user_tag: Q}", "data.train.0.tags: are of turns"},
       {"columns: {respons: r}", "did you mean"},
-      {"datasets: [x]", "a.jsonl: is no list of data sets; leave out `datasets`"}};
+      {"datasets: [x]", "a.jsonl: is no list of named data sets; leave out `datasets`"}};
   for (const auto& [setting, words] : bad) {
     INFO(setting);
     WriteText(path, fmt::format("data: {{train: [{{annotations: a.jsonl, {}}}]}}\n", setting));
@@ -93,7 +130,8 @@ TEST_CASE("a dataset_info.json of LLaMA-Factory gives the data sets that are nam
     "kto": {"file_name": "a.json", "columns": {"response": "r", "kto_tag": "label"}},
     "pt": {"file_name": "c4.jsonl", "columns": {"prompt": "text"}},
     "wiki": {"file_name": "wiki_demo.txt", "columns": {"prompt": "text"}},
-    "some": {"file_name": "a.json", "num_samples": 100},
+    "some": {"file_name": "a.json", "num_samples": 0},
+    "most": {"file_name": "a.json", "num_samples": 100},
     "odd": {"file_name": "a.json", "formatting": "llava"},
     "typo": {"file_name": "a.json", "formating": "sharegpt"},
     "typo2": {"file_name": "a.json", "columns": {"promt": "x"}},
@@ -119,18 +157,21 @@ TEST_CASE("a dataset_info.json of LLaMA-Factory gives the data sets that are nam
   CHECK(std::vector{alpaca.prompt, alpaca.query, alpaca.response, alpaca.history} ==
         std::vector<std::string>{"instruction", "input", "output", ""});
   CHECK(sets[3].keys.columns->messages == "conversations");
+  SourceConfig most = list;
+  most.datasets = {"most"};
+  CHECK(Expanded(most)[0].samples == 100);
   list.images = "media";
   CHECK(Expanded(list)[0].images == "media");
 
   list.datasets.clear();
-  CHECK_THROWS_WITH(Expanded(list), Catch::Contains("is a list of 15 data sets; name those"));
+  CHECK_THROWS_WITH(Expanded(list), Catch::Contains("is a list of 16 data sets; name those"));
   const std::pair<const char*, const char*> bad[] = {
       {"mlm_demo", "has no data set 'mlm_demo'; did you mean 'mllm_demo'?"},
       {"hub", "dataset_info.json: hub: hf_hub_url: nothing is downloaded"},
       {"dpo", "dpo: ranking: preference data is not trained on"},
       {"kto", "kto: columns: kto_tag: preference data"},
       {"pt", "pt: columns: no response: text without answers is not trained on"},
-      {"some", "some: num_samples is not supported"},
+      {"some", "some: num_samples is below 1"},
       {"odd", "odd: formatting: 'llava' is none of alpaca, sharegpt, openai"},
       {"typo", "typo: 'formating' is not known here; did you mean 'formatting'?"},
       {"typo2", "typo2: columns: 'promt' is not known here; did you mean 'prompt'?"},

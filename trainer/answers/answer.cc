@@ -39,7 +39,7 @@ Responder::Shown Responder::Show(const Record& record, const std::vector<NamedPi
                                  const ImageProcessor& processor) const {
   const ImageSpec& spec = processor.spec();
   const Video* video = record.VideoOf(first);
-  const auto count = static_cast<int64_t>(record.pictures());
+  const int64_t count = record.SharingTiles(first);
   size_t at = first;
   const auto named = [&](const ImageError& error) {
     return fmt::format("{}: {}", ShownText(pictures[at].name), error.what());

@@ -194,7 +194,7 @@ class Answerer {
     data_ = config.data;
     tokenizer_ = std::make_unique<Tokenizer>(Tokenizer::Read(source.folder));
     template_ = std::make_unique<ChatTemplate>(data_.chat_template, data_.system, tokenizer_.get(),
-                                               config_.image_token_id);
+                                               config_.image_token_id, data_.image_first);
     if (config_.image_token_id < 0) config_.image_token_id = template_->image_token();
     CheckVocabulary(source.folder, config_, *tokenizer_, *template_);
     recorder_ = std::make_unique<TimelineRecorder>(mpi.rank());

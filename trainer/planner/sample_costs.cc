@@ -116,7 +116,7 @@ struct Reading {
   Reading(const RunConfig& config, const ModelConfig& model)
       : tokenizer(ReadTokenizer(config)),
         chat_template(config.data.chat_template, config.data.system, &tokenizer,
-                      model.image_token_id),
+                      model.image_token_id, config.data.image_first),
         options(SampleOptionsOf(config.data, model)) {}
 
   Tokenizer tokenizer;
@@ -203,6 +203,18 @@ void RequireUsable(const std::vector<SomeRecords>& sources, const std::string& a
                   annotations, bad, kinds, reason));
 }
 
+// Makes totals of all records those of an epoch, as EpochSamples takes them.
+void ScaleToEpoch(const std::vector<SourceConfig>& train, std::vector<SomeRecords>& sources) {
+  size_t source = 0;
+  for (const RepeatedSources& group : SourceRepeats(train)) {
+    const size_t end = source + static_cast<size_t>(group.sources);
+    double all = 0, times = group.times;
+    for (size_t i = source; i < end; ++i) all += sources[i].total;
+    if (group.samples > 0 && all > 0) times *= static_cast<double>(group.samples) / all;
+    for (; source < end; ++source) sources[source].total *= times;
+  }
+}
+
 // The costs of some records, with as many of each source as its share of an epoch requires.
 SampleCosts FromSomeRecords(const DataConfig& data, const Reading& reading) {
   const SampleScanner scanner(data.train, reading.options, &reading.chat_template);
@@ -212,10 +224,10 @@ SampleCosts FromSomeRecords(const DataConfig& data, const Reading& reading) {
   size_t read = 0;
   for (size_t source = 0; source < data.train.size(); ++source) {
     SomeRecords& some = sources.emplace_back(ReadSome(scanner, data, source, most));
-    some.total *= data.train[source].repeat;
-    epoch += some.total;
     read += some.sizes.size();
   }
+  ScaleToEpoch(data.train, sources);
+  for (const SomeRecords& some : sources) epoch += some.total;
   RequireUsable(sources, data.train.front().annotations);
   if (read > 0 && epoch == 0) throw NothingRepeated();
   std::vector<SampleSize> sizes;

@@ -46,11 +46,6 @@ void CheckEntry(const Json& set, const std::string& where) {
   }
   if (GetBool(set, "ranking", where, false))
     throw DataError(where + ": ranking: preference data is not trained on; give another data set");
-  if (set.contains("num_samples") && !set["num_samples"].is_null()) {
-    throw DataError(where +
-                    ": num_samples is not supported; take it out, and give the source a `repeat` "
-                    "below 1, which takes the first part of the records");
-  }
 }
 
 // Reads the texts of an object, such as "columns", into the fields of a struct.
@@ -139,6 +134,10 @@ SourceConfig SourceOfDataset(const Json& set, const std::string& name, const Sou
     if (!source.annotations.ends_with(ending)) continue;
     throw DataError(fmt::format("{}: file_name: {} files are not read; write it as JSON or Parquet",
                                 where, ending));
+  }
+  if (const auto samples = set.find("num_samples"); samples != set.end() && !samples->is_null()) {
+    source.samples = GetInt(set, "num_samples", where);
+    if (source.samples < 1) throw DataError(where + ": num_samples is below 1");
   }
   if (list.images == SourceConfig().images) source.images = folder.empty() ? "." : folder.string();
   source.keys.columns = ColumnsOf(set, turns, where);

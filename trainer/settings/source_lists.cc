@@ -17,6 +17,7 @@
 #include "configs/base/shown_text.h"
 #include "configs/yaml/yaml_reader.h"
 #include "trainer/settings/dataset_info.h"
+#include "trainer/settings/llava_list.h"
 
 namespace equipoise {
 namespace {
@@ -197,14 +198,14 @@ void CheckSources(const std::vector<SourceConfig>& sources, const char* key) {
 // Held-out records are used once each, whatever times a meta file of training data gives.
 void UseOnce(std::vector<SourceConfig>& sources, const char* key, const char* samples) {
   for (size_t i = 0; i < sources.size(); ++i) {
-    if (sources[i].repeat == 1) continue;
+    if (sources[i].repeat == 1 && sources[i].samples == 0) continue;
     throw ConfigError(
-        fmt::format("{}.{}.repeat: only sources to train on are repeated; leave it out, and set {} "
+        fmt::format("{}.{}.{}: only sources to train on are repeated; leave it out, and set {} "
                     "to use fewer",
-                    key, i, samples));
+                    key, i, sources[i].repeat == 1 ? "samples" : "repeat", samples));
   }
   ExpandSources(sources);
-  for (SourceConfig& source : sources) source.repeat = 1;
+  for (SourceConfig& source : sources) source.repeat = 1, source.samples = 0;
 }
 
 }  // namespace
@@ -212,13 +213,17 @@ void UseOnce(std::vector<SourceConfig>& sources, const char* key, const char* sa
 void ExpandSources(std::vector<SourceConfig>& sources) {
   std::vector<SourceConfig> expanded;
   for (const SourceConfig& source : sources) {
-    const std::optional<Json> meta = ReadMeta(source.annotations);
+    const bool llava = IsLlavaList(source.annotations);
+    const std::optional<Json> meta = llava ? std::nullopt : ReadMeta(source.annotations);
     if (!meta && !source.datasets.empty()) {
       throw ConfigError(source.annotations +
-                        ": is no list of data sets; leave out `datasets`, or give InternVL's meta "
-                        "file or LLaMA-Factory's dataset_info.json");
+                        ": is no list of named data sets; leave out `datasets`, or give InternVL's "
+                        "meta file or LLaMA-Factory's dataset_info.json");
     }
-    for (SourceConfig& set : meta ? SourcesIn(*meta, source) : std::vector{source}) {
+    std::vector<SourceConfig> sets = llava  ? SourcesOfLlavaList(source)
+                                     : meta ? SourcesIn(*meta, source)
+                                            : std::vector{source};
+    for (SourceConfig& set : sets) {
       const std::vector<std::string> files = FilesOf(set.annotations);
       if (files.size() > 1) set.range = set.annotations;
       set.files = std::ssize(files);
