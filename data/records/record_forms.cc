@@ -94,9 +94,16 @@ constexpr std::array<RecordForm, 7> kForms = {{
     {{"prompt", "completion"}, false, ReadCompletion},
 }};
 
+// A list of turns under a key that is no other form's; of texts it is something else.
+bool HoldsTurns(const Json& list) {
+  return list.is_object() || (list.is_array() && (list.empty() || list[0].is_object()));
+}
+
 bool IsIn(const RecordForm& form, const Json& object) {
-  return std::all_of(form.keys.begin(), form.keys.end(),
-                     [&](const char* key) { return key == nullptr || object.contains(key); });
+  const bool all = std::all_of(form.keys.begin(), form.keys.end(), [&](const char* key) {
+    return key == nullptr || object.contains(key);
+  });
+  return all && (form.common || form.keys[1] != nullptr || HoldsTurns(object[form.keys[0]]));
 }
 
 // The form of a record, of the common ones or of the others; null where it has none.

@@ -1,3 +1,5 @@
+#include "data/records/record_forms.h"
+
 #include <catch2/catch.hpp>
 
 #include "data/records/record.h"
@@ -169,6 +171,15 @@ TEST_CASE("records of each form become the same kind of conversation", "[data][c
     CHECK(parsed.reason.empty());
     CHECK(Shown(parsed.record.turns) == form.turns);
   }
+}
+
+TEST_CASE("a list of texts under a form's key is no conversation", "[data][cpu]") {
+  CHECK_FALSE(HasConversation(R"({"texts":["a cat","a dog"],"conversation":"none","prompt":"P"})"));
+  CHECK(HasConversation(R"({"texts":[{"user":"Q","assistant":"A"}]})"));
+  CHECK(HasConversation(R"({"conversation":{"human":["Q"],"assistant":["A"]}})"));
+  const ParsedRecord parsed =
+      ParseRecord(R"({"texts":["a cat"],"conversation":[{"human":"Q","assistant":"A"}]})");
+  CHECK(Shown(parsed.record.turns) == std::vector<std::string>{"u Q", "a A"});
 }
 
 }  // namespace

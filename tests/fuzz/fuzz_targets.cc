@@ -278,6 +278,15 @@ constexpr char kAlpaca[] =
     R"({"instruction": "I", "input": "Q", "output": "A", "history": [["q", "a"]], "image":)"
     R"( {"bytes": "Zm9v", "path": null}})";
 
+constexpr char kPairs[] =
+    R"({"images": ["/9j/", {"bytes": "Zm9v"}], "texts": [{"user": "Q", "assistant": "A"},)"
+    R"( {"human": "R", "gpt": "B", "loss": 0}], "label": true})";
+constexpr char kCompletion[] =
+    R"({"prompt": [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "A"}, {"role":)"
+    R"( "tool_call", "content": {"name": "f", "arguments": {"b": 1}}}, {"role": "tool", "content":)"
+    R"( {"r": [1]}}], "completion": [{"role": "tool_call", "content": "<think>T</think>\n)"
+    R"({\"name\": \"f\"}"}, {"role": "bot", "content": "B"}]})";
+
 constexpr char kVideo[] =
     R"({"tools": [{"name": "f", "parameters": {"b": 1, "a": [2.5]}}],)"
     R"( "videos": [["0.png", "1.png"]],)"
@@ -347,7 +356,10 @@ std::vector<FuzzTarget> MakeTargets() {
         MakeTiff({20, 10}, 8, 3)},
        {"II*", "MM", {"\0\1\3\0", 4}, {"\x44\1", 2}, {"\5\0", 2}, "\xff\xff\xff\xff"}},
       {"json", RunJson, {kModel, kHeader, kRecord}, JsonWords()},
-      {"record", RunRecord, {kRecord, kMessages, kCalls, kAlpaca, kVideo, kObjects}, JsonWords()},
+      {"record",
+       RunRecord,
+       {kRecord, kMessages, kCalls, kAlpaca, kPairs, kCompletion, kVideo, kObjects},
+       JsonWords()},
       {"base64", RunBase64, {"Zm9v", "Zm8=", "Zg==", "Zm9v\nZm9v"}, {"=", "\n", "-_", "+/"}},
       {"parquet_row",
        RunParquetRow,
