@@ -29,22 +29,24 @@ EpochSamples::EpochSamples(const CostIndex* index, const std::vector<RepeatedSou
     : index_(index) {
   int64_t places = 0, source = 0;
   for (const RepeatedSources& group : repeat) {
-    Block block{places, places, FirstRecord(*index, source), 0, 0, std::nullopt};
+    Block block{places, places, FirstRecord(*index, source), 0, 0, std::nullopt, 0};
     block.records = FirstRecord(*index, source + group.sources) - block.first;
     block.whole = static_cast<int64_t>(group.times);
     auto part = static_cast<int64_t>((group.times - static_cast<double>(block.whole)) *
                                      static_cast<double>(block.records));
-    const bool drawn_once = group.samples > 0;
-    if (drawn_once) {
+    const bool fixed = group.samples > 0 || block.whole == 0;
+    if (group.samples > 0) {
       const auto samples = static_cast<int64_t>(group.times * static_cast<double>(group.samples));
       block.whole = samples / std::max<int64_t>(block.records, 1);
       part = samples % std::max<int64_t>(block.records, 1);
     }
-    if ((block.whole > 0 || drawn_once) && part > 0) {
-      block.part.emplace(block.records,
-                         KeyedRandom(seed, drawn_once ? 0 : static_cast<uint64_t>(epoch),
-                                     1 + static_cast<uint64_t>(source)));
+    if (block.whole == 0 && part == 0 && group.times > 0 && block.records > 0) part = 1;
+    const bool random = group.take == TakenPart::kRandom;
+    if (part > 0 && (random || (!fixed && group.take == TakenPart::kFirst))) {
+      block.part.emplace(block.records, KeyedRandom(seed, random ? 0 : static_cast<uint64_t>(epoch),
+                                                    1 + static_cast<uint64_t>(source)));
     }
+    if (group.take == TakenPart::kLast) block.part_first = block.records - part;
     block.end += block.whole * block.records + part;
     places = block.end;
     source += group.sources;
@@ -58,7 +60,7 @@ int64_t EpochSamples::operator[](int64_t place) const {
                                           [&](const Block& each) { return each.end <= place; });
   const int64_t own = place - block->begin, all = block->whole * block->records;
   if (own < all) return block->first + own % block->records;
-  return block->first + (block->part ? (*block->part)(own - all) : own - all);
+  return block->first + (block->part ? (*block->part)(own - all) : block->part_first + own - all);
 }
 
 SampleList EpochSamples::list() const {

@@ -7,6 +7,7 @@
 #include "balance/load/permutation.h"
 #include "balance/load/sample_groups.h"
 #include "data/index/cost_index.h"
+#include "data/settings/taken_part.h"
 
 namespace equipoise {
 
@@ -15,12 +16,13 @@ struct RepeatedSources {
   double times = 1;
   int64_t sources = 1;
   int64_t samples = 0;  // of their records used in an epoch, `times` so many; 0: all
+  TakenPart take = TakenPart::kFirst;
 };
 
 // Samples of an epoch by place, in the order of the index, computed instead of listed. Sources
-// contribute their records `repeat` times: below 1 the first part of them; above 1 all of them
-// repeatedly, and for the fraction a part that is drawn for each epoch. Where `samples` says how
-// many, the part is drawn at random, the same in each epoch.
+// contribute their records `repeat` times: below 1 a part of them, which `take` names, and at least
+// one; above 1 all of them repeatedly, and for the fraction a part that is drawn for each epoch,
+// where `take` is the first. Where `samples` says how many, the part is the same in each epoch.
 class EpochSamples {
  public:
   // `index` must outlive this object; `repeat` has all sources, in their order.
@@ -40,6 +42,7 @@ class EpochSamples {
     int64_t first, records;           // their records in the index
     int64_t whole;                    // repetitions of all records
     std::optional<Permutation> part;  // order of the records of the fraction
+    int64_t part_first = 0;           // the first of them, where they are not drawn
   };
   const CostIndex* index_;
   std::vector<Block> blocks_;

@@ -42,7 +42,8 @@ Pack MakePack(const CostIndex& index, std::span<const int64_t> samples, LossWeig
 std::vector<RepeatedSources> SourceRepeats(const std::vector<SourceConfig>& sources) {
   std::vector<RepeatedSources> repeats;
   for (const SourceConfig& source : sources) {
-    if (source.files > 0) repeats.push_back({source.repeat, source.files, source.samples});
+    if (source.files > 0)
+      repeats.push_back({source.repeat, source.files, source.samples, source.take});
   }
   return repeats;
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <string_view>
 #include <utility>
 
@@ -60,11 +61,14 @@ void RefuseOtherKinds(const TextFile& file) {
   }
   for (const char* ending : {".csv", ".tsv", ".txt"}) {
     const size_t first = head.find_first_not_of("\xef\xbb\xbf \t\r\n");
-    if (!file.path.ends_with(ending) || head.find_first_of("{[", first) == first) continue;
+    const bool named = file.path.size() > 4 &&
+                       std::equal(file.path.end() - 4, file.path.end(), ending,
+                                  [](char c, char known) { return std::tolower(c) == known; });
+    if (!named || head.find_first_of("{[", first) == first) continue;
     Refuse(file, fmt::format("{} files are not read; write it as JSONL or Parquet{}", ending,
-                             std::string_view(ending) == ".txt"
-                                 ? ""
-                                 : " (python: pandas.read_csv(FILE).to_parquet(\"a.parquet\"))"));
+                             std::string_view(ending) == ".csv"
+                                 ? " (python: pandas.read_csv(FILE).to_parquet(\"a.parquet\"))"
+                                 : ""));
   }
   if (IsUtf16(head) && !IsShardName(file.path))
     Refuse(file, "is text in UTF-16; write it in UTF-8: iconv -f UTF-16 -t UTF-8 FILE > NEW");

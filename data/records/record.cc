@@ -25,7 +25,7 @@ void CheckOrder(const std::vector<Turn>& turns) {
     const Role expected = (i - first) % 2 == 0 ? Role::kUser : Role::kAssistant;
     if (turns[i].role != expected) {
       Refuse(Defect::kNoConversation,
-             fmt::format("turn {} is not the {}", i + 1,
+             fmt::format("turn {} is not the {} (turns of one speaker in a row are one)", i + 1,
                          expected == Role::kUser ? "user's" : "assistant's"));
     }
     const bool trained = expected == Role::kAssistant && turns[i].trained;

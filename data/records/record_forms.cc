@@ -35,12 +35,12 @@ void ReadPair(std::string question, const std::string& answer, const Json& objec
 // TRL's prompt and its completion, texts or lists of messages; answers in the prompt are not
 // trained on.
 void ReadCompletion(const Json& object, std::string_view text, Record& record) {
-  if (!object["prompt"].is_array() && !object["completion"].is_array()) {
+  if (!object["prompt"].is_structured() && !object["completion"].is_structured()) {
     ReadPair(TextOf(object, "prompt", "the record"), TextOf(object, "completion", "the record"),
              object, record);
     return;
   }
-  if (!object["prompt"].is_array() || !object["completion"].is_array()) {
+  if (!object["prompt"].is_structured() || !object["completion"].is_structured()) {
     Refuse(Defect::kBadField, "one of 'prompt' and 'completion' is a list of messages");
   }
   ReadTurns("prompt", object, text, record);
@@ -96,14 +96,15 @@ constexpr std::array<RecordForm, 7> kForms = {{
 
 // A list of turns under a key that is no other form's; of texts it is something else.
 bool HoldsTurns(const Json& list) {
-  return list.is_object() || (list.is_array() && (list.empty() || list[0].is_object()));
+  return list.is_object() || (list.is_array() && !list.empty() && list[0].is_object());
 }
 
 bool IsIn(const RecordForm& form, const Json& object) {
-  const bool all = std::all_of(form.keys.begin(), form.keys.end(), [&](const char* key) {
-    return key == nullptr || object.contains(key);
-  });
-  return all && (form.common || form.keys[1] != nullptr || HoldsTurns(object[form.keys[0]]));
+  if (form.keys[1] != nullptr)
+    return object.contains(form.keys[0]) && object.contains(form.keys[1]);
+  const auto list = object.find(form.keys[0]);
+  if (list == object.end() || list->is_null()) return false;  // in Parquet of mixed forms
+  return form.common || HoldsTurns(*list);
 }
 
 // The form of a record, of the common ones or of the others; null where it has none.
@@ -129,7 +130,8 @@ const RecordForm* FormOf(const Json& object, bool common = true) {
   }
   Refuse(Defect::kBadField,
          "there is no conversation: none of 'conversations', 'messages', 'instruction' with "
-         "'output', 'query' with 'response', 'prompt' with 'completion'");
+         "'output', 'query' with 'response', 'prompt' with 'completion'; name other keys by the "
+         "source's `columns`");
 }
 
 std::string ReadId(const Json& object) {
@@ -157,14 +159,13 @@ void CheckOtherKeys(const Json& object) {
     if (found != object.end() && !IsEmpty(*found))
       Refuse(Defect::kBadField, fmt::format("'{}' is not supported", key));
   }
-  for (const char* key : {"label", "kto_tag"}) {
-    if (object.value(key, Json()) == Json(false)) {
-      Refuse(Defect::kBadField,
-             fmt::format("'{}' is false: the answer is a bad one (KTO), which is not trained on; "
-                         "leave such records out",
-                         key));
-    }
+  if (object.value("kto_tag", Json()) == Json(false)) {
+    Refuse(Defect::kBadField,
+           "'kto_tag' is false: the answer is a bad one (KTO), which is not trained on; leave such "
+           "records out");
   }
+  if (const auto clip = object.find("clip"); clip != object.end() && !IsEmpty(*clip))
+    Refuse(Defect::kBadField, "'clip' of a video is not supported; give its frames");
 }
 
 // Descriptions of functions, a list or its text; the keys' order counts, so they are read again.
@@ -204,7 +205,7 @@ void ReadConversation(std::string_view text, Record& record) {
   if (form == nullptr) RefuseForm(object);
   form->read(object, text, record);
   AddSystem(object, record);
-  BeginWithQuestion(record);
+  BeginWithQuestion(std::string_view(form->keys[0]) == "conversations", record);
   CheckOtherKeys(object);
   const size_t before = record.pictures();
   ReadPictures(object, record);

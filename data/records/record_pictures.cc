@@ -37,7 +37,9 @@ bool IsBase64(std::string_view text) {
 
 void AddText(const std::string& text, Record& record) {
   if (IsBase64(text)) {
-    if (auto bytes = FromBase64(text)) return AddBytes(std::move(bytes), record);
+    constexpr size_t kLongestPathOfAll = 4096;  // PATH_MAX
+    auto bytes = FromBase64(text);
+    if (bytes || text.size() > kLongestPathOfAll) return AddBytes(std::move(bytes), record);
   }
   if (text.starts_with("data:")) {
     const size_t comma = text.find(',');

@@ -81,6 +81,11 @@ std::string JoinParts(const Json& parts, const std::string& where, Record& recor
       }
       text += "<image>";
     } else if (type == "\"video\"") {
+      for (const char* key : {"video_start", "video_end", "nframes"}) {
+        if (HoldsOwn(part, {key}))
+          Refuse(Defect::kBadField,
+                 fmt::format("{}: '{}' of a video is not supported", where, key));
+      }
       if (HoldsOwn(part, {"video", "frames", "path", "url", "bytes"}))
         AddVideo(part, where + ": a part", 0, record);
       text += "<video>";
@@ -94,8 +99,9 @@ std::string JoinParts(const Json& parts, const std::string& where, Record& recor
 
 // The key of a question and its answer in one object, {"human", "assistant"}; null: it is a turn.
 const char* QuestionOf(const Json& object) {
-  if (object.contains("role") || object.contains("from")) return nullptr;
-  for (const char* key : {"human", "user"}) {
+  if (object.contains("role") && !object["role"].is_null()) return nullptr;
+  if (object.contains("from") && !object["from"].is_null()) return nullptr;
+  for (const char* key : {"human", "user", "input"}) {
     if (object.contains(key)) return key;
   }
   return nullptr;
@@ -103,8 +109,21 @@ const char* QuestionOf(const Json& object) {
 
 // Whether a list is one of parts of a content, text and pictures.
 bool IsParts(const Json& list) {
-  return std::all_of(list.begin(), list.end(),
-                     [](const Json& part) { return part.is_object() && part.contains("type"); });
+  return std::all_of(list.begin(), list.end(), [](const Json& part) {
+    const Json type = part.is_object() ? part.value("type", Json()) : Json();
+    return type == "text" || type == "image" || type == "image_url" || type == "video";
+  });
+}
+
+// What an assistant's turn thought before its text, as Qwen3's template writes `reasoning_content`;
+// empty where there is none.
+std::string ThoughtOf(const Json& turn, const std::string& where) {
+  const auto found = turn.find("reasoning_content");
+  if (found == turn.end() || IsEmpty(*found)) return "";
+  std::string_view text = TextOf(turn, "reasoning_content", where);
+  while (text.starts_with('\n')) text.remove_prefix(1);
+  while (text.ends_with('\n')) text.remove_suffix(1);
+  return fmt::format("<think>\n{}\n</think>\n\n", text);
 }
 
 // Reader of a list of turns, one behind the other.
@@ -128,17 +147,22 @@ class TurnReader {
                          "observation, tool",
                          where, who));
     }
-    Add(*speaker, Content(turn, what, where), IsTrained(turn, where), where);
+    std::string content = Content(turn, what, where);
+    if (speaker == Speaker::kAssistant) content.insert(0, ThoughtOf(turn, where));
+    Add(*speaker, std::move(content), IsTrained(turn, where), where);
   }
 
  private:
   void ReadBoth(const Json& pair, const char* question, const std::string& where) {
     const char* answer = nullptr;
-    for (const char* key : {"assistant", "gpt", "bot"}) {
+    for (const char* key : {"assistant", "gpt", "bot", "output"}) {
       if (pair.contains(key)) answer = key;
     }
     if (answer == nullptr)
       Refuse(Defect::kBadField, fmt::format("{} has '{}' and no 'assistant'", where, question));
+    const auto system = pair.find("system");
+    if (system != pair.end() && !IsEmpty(*system) && record_.turns.empty())
+      Add(Speaker::kSystem, TextOf(pair, "system", where), true, where);
     Add(Speaker::kUser, pair[question].is_null() ? "" : TextOf(pair, question, where), true, where);
     Add(Speaker::kAssistant, TextOf(pair, answer, where), IsTrained(pair, where), where);
   }
@@ -155,7 +179,8 @@ class TurnReader {
 
   std::string Content(const Json& turn, const char* key, const std::string& where) {
     const auto found = turn.find(key);
-    if (found != turn.end() && found->is_structured() && !(found->is_array() && IsParts(*found))) {
+    if (found != turn.end() && !found->is_string() && !found->is_null() &&
+        !(found->is_array() && IsParts(*found))) {
       const auto speaker = SpeakerOf(TextOf(turn, turn.contains("role") ? "role" : "from", where));
       if (speaker == Speaker::kCall || speaker == Speaker::kResult)
         return PythonJson(Ordered(key, where));
@@ -278,15 +303,17 @@ void ReadTurns(const char* key, const Json& object, std::string_view text, Recor
   for (const Json& turn : turns) reader.Read(turn);
 }
 
-void BeginWithQuestion(Record& record) {
+void BeginWithQuestion(bool drop, Record& record) {
   std::vector<Turn>& turns = record.turns;
   const auto is_answer = [](const Turn& turn) { return turn.role == Role::kAssistant; };
   const auto first = turns.begin() + (!turns.empty() && turns[0].role == Role::kSystem ? 1 : 0);
   const auto question = std::find_if_not(first, turns.end(), is_answer);
   if (question == first) return;
-  if (question == turns.end()) {
+  if (!drop || question == turns.end()) {
     turns.insert(first, {Role::kUser, ""});
-  } else {
+  } else if (std::none_of(first, question, [](const Turn& turn) {
+               return CountOf("<image>", turn.text) + CountOf("<video>", turn.text) > 0;
+             })) {
     turns.erase(first, question);
   }
 }

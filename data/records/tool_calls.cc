@@ -8,6 +8,7 @@ namespace equipoise {
 namespace {
 
 using OrderedJson = nlohmann::ordered_json;
+constexpr std::string_view kSpace = " \t\r\n";
 
 // PythonJson()
 void Write(const OrderedJson& value, std::string& out) {
@@ -56,7 +57,7 @@ std::string CallText(const OrderedJson& given, const std::string& where) {
 
 // The length of a thought before the calls, <think> to </think> and white space behind it.
 size_t ThoughtIn(std::string_view calls) {
-  constexpr std::string_view kBegin = "<think>", kEnd = "</think>", kSpace = " \t\r\n";
+  constexpr std::string_view kBegin = "<think>", kEnd = "</think>";
   const size_t begin = calls.find_first_not_of(kSpace);
   if (begin == calls.npos || !calls.substr(begin).starts_with(kBegin)) return 0;
   const size_t end = calls.find(kEnd, begin);
@@ -66,23 +67,22 @@ size_t ThoughtIn(std::string_view calls) {
 
 }  // namespace
 
-std::string CallsText(std::string_view calls, const std::string& where) {
-  const size_t thought = ThoughtIn(calls);
-  if (thought > 0) {
-    return std::string(calls.substr(0, thought)) + CallsText(calls.substr(thought), where);
-  }
-  if (calls.starts_with("<tool_call>")) return std::string(calls);
+std::string CallsText(std::string_view given, const std::string& where) {
+  const size_t thought = ThoughtIn(given);
+  const std::string_view calls = given.substr(thought);
+  const size_t first = std::min(calls.find_first_not_of(kSpace), calls.size());
+  if (calls.substr(first).starts_with("<tool_call>")) return std::string(given);
   try {
     ParseJson(calls, where);
   } catch (const DataError& error) {
     Refuse(Defect::kBadField, std::string(error.what()) + "; a function's call is JSON");
   }
   const OrderedJson parsed = OrderedJson::parse(calls);
-  if (!parsed.is_array()) return CallText(parsed, where);
-  std::string text;
-  for (const OrderedJson& call : parsed) {
-    if (!text.empty()) text += "\n";
-    text += CallText(call, where);
+  std::string text(given.substr(0, thought));
+  if (!parsed.is_array()) return text + CallText(parsed, where);
+  for (size_t i = 0; i < parsed.size(); ++i) {
+    if (i > 0) text += "\n";
+    text += CallText(parsed[i], where);
   }
   return text;
 }

@@ -58,6 +58,7 @@ class Arranger {
     }
     for (Turn& turn : record_.turns) {
       if (!turn.videos) continue;
+      turn.frames = !spec_.takes_videos() && CountOf(kVideo, turn.text) > 0;
       turn.text = Arranged(turn.text);
       turn.videos = spec_.takes_videos();
     }

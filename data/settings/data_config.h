@@ -6,17 +6,20 @@
 #include "configs/yaml/fields.h"
 #include "data/settings/chat_templates.h"
 #include "data/settings/record_keys.h"
+#include "data/settings/taken_part.h"
 
 namespace equipoise {
 
 // One file of records and the folder its pictures lie in; in a configuration also several files:
 // trainer/settings/source_lists.h.
 struct SourceConfig {
+  static constexpr int64_t kMostSamples = 1'000'000'000;  // of an epoch
   std::string annotations;
   std::string images = ".";
   double repeat = 1.0;
   int64_t max_tiles = 0;
   int64_t samples = 0;
+  TakenPart take = TakenPart::kFirst;
   std::vector<std::string> datasets = {};
   RecordKeys keys = {};
   // No fields of their own, set where a source that stands for several files is taken apart:
@@ -41,9 +44,12 @@ struct SourceConfig {
           "held-out records are used once",
           Between(0, 1000));
     visit("samples", samples,
-          "so many of the records are used in an epoch, drawn at random and the same in each, some "
-          "of them again where there are fewer (times `repeat`); 0 = all",
-          Between(0, 1e12));
+          "so many of the records are used in an epoch, some of them again where there are fewer "
+          "(times `repeat`); 0 = all",
+          Between(0, kMostSamples));
+    visit("take", take,
+          "which of the records they are, or a fraction of `repeat` below 1; random: the same in "
+          "each epoch");
     visit("max_tiles", max_tiles, "data.tiles.max of this source's pictures; 0 = that of all",
           Between(0, 64));
     visit("columns", keys.columns,

@@ -102,7 +102,9 @@ std::string Place(std::vector<Turn>& turns, size_t things, std::string_view plac
   const auto user = std::find_if(turns.begin(), turns.end(),
                                  [](const Turn& turn) { return turn.role == Role::kUser; });
   if (placeholders == 0 && elsewhere == 0 && user != turns.end()) {
-    for (size_t i = 0; i < things; ++i) user->text.insert(0, std::string(placeholder) + "\n");
+    std::string shown;
+    for (size_t i = 0; i < things; ++i) shown.append(placeholder).append("\n");
+    user->text.insert(0, shown);
     return "";
   }
   if (placeholders == 0 && elsewhere > 0) {
@@ -171,8 +173,11 @@ class ChatTemplate::Writer {
 
   // `system`: a text that stands in this turn; empty: none.
   void AddUser(const Turn& turn, std::string_view system) {
-    const std::string moved = owner_.image_first_ ? WithImageFirst(turn.text) : "";
-    std::string_view text = owner_.image_first_ ? moved : turn.text;
+    // The order of pictures and videos is that of the record's, so neither moves beside the other.
+    const bool videos = turn.frames || (turn.videos && CountOf(kVideo, turn.text) > 0);
+    const bool moves = owner_.image_first_ && !videos;
+    const std::string moved = moves ? WithImageFirst(turn.text) : "";
+    std::string_view text = moves ? moved : turn.text;
     Add(owner_.user_.before);
     if (!system.empty()) AddSystem(system);
     if (system.empty()) text = Trimmed(text, owner_.form_->user);
@@ -209,9 +214,10 @@ class ChatTemplate::Writer {
   static std::string WithImageFirst(const std::string& text) {
     const size_t at = text.find(kPlaceholder);
     if (CountOf(kPlaceholder, text) != 1) return text;
-    std::string rest = text;
-    rest.erase(at, kPlaceholder.size());
-    return std::string(kPlaceholder) + "\n" + std::string(WithoutSpace(rest));
+    std::string whole = text;
+    whole.erase(at, kPlaceholder.size());
+    whole = std::string(kPlaceholder) + "\n" + std::string(WithoutSpace(whole));
+    return std::string(WithoutSpace(whole));
   }
 
   static std::string_view WithoutSpace(std::string_view text) {

@@ -25,6 +25,7 @@ struct Turn {
   std::string text;     // in user turns `<image>` marks the place of a picture
   bool trained = true;  // an assistant's turn: false where the record excludes it from training
   bool videos = false;  // a user's turn: `<video>` marks the place of a video
+  bool frames = false;  // a user's turn: some of its pictures are a video's frames
 };
 
 // A video of a record: frames that were decoded before, or a file.

@@ -175,6 +175,15 @@ TEST_CASE("a question's picture stands before its text, as LLaVA's trainer place
     INFO(text);
     CHECK(ids(first, text, pictures) == ids(as_written, text, pictures));
   }
+  CHECK(ids(first, "\n<image> ", 1) == ids(as_written, "<image>", 1));
+  // Pictures and videos keep their order, and so do a video's frames.
+  const Turn frames = {.role = Role::kUser, .text = "Frame-1: <image> a", .frames = true};
+  CHECK(first.Encode({frames}, {2}).ids == as_written.Encode({frames}, {2}).ids);
+  const Tokenizer with_videos = ReadTokenizerJson(TinyVideoTokenizerJson());
+  const ChatTemplate video_as_written("chatml", "", &with_videos);
+  const ChatTemplate video_first("chatml", "", &with_videos, -1, /*image_first=*/true);
+  const Turn both = {.role = Role::kUser, .text = "<video> and <image>", .videos = true};
+  CHECK(video_first.Encode({both}, {2, 3}).ids == video_as_written.Encode({both}, {2, 3}).ids);
   const std::vector<Turn> answer = {{Role::kUser, "<image>a"}, {Role::kAssistant, "us <image>"}};
   CHECK(first.Encode(answer, {2}).ids ==
         as_written.Encode({{Role::kUser, "<image>\na"}, answer[1]}, {2}).ids);

@@ -160,7 +160,7 @@ TEST_CASE("a fraction of several files is one of all their records", "[data][cpu
   CHECK(repeats[1].times == 0.5);
 }
 
-TEST_CASE("a number of samples is drawn once for all epochs", "[data][cpu]") {
+TEST_CASE("a number of samples is the same in all epochs", "[data][cpu]") {
   const TemporaryFolder folder;
   const CostIndex index = RandomIndex(folder, {20, 30, 10}, 50);
   const auto list = [&](const std::vector<RepeatedSources>& repeat, uint64_t seed, int64_t epoch) {
@@ -170,7 +170,8 @@ TEST_CASE("a number of samples is drawn once for all epochs", "[data][cpu]") {
     return samples;
   };
   // 12 of the first 50 at random, and each of the last ten twice and half of them once more.
-  const std::vector<RepeatedSources> repeat = {{1, 2, 12}, {1, 1, 25}};
+  const std::vector<RepeatedSources> repeat = {{1, 2, 12, TakenPart::kRandom},
+                                               {1, 1, 25, TakenPart::kRandom}};
   const auto samples = list(repeat, 3, 0);
   REQUIRE(samples.size() == 12 + 25);
   const std::set<int64_t> drawn(samples.begin(), samples.begin() + 12);
@@ -184,7 +185,14 @@ TEST_CASE("a number of samples is drawn once for all epochs", "[data][cpu]") {
                     [](const auto& use) { return use.second == 2 || use.second == 3; }));
   CHECK(list(repeat, 3, 5) == samples);
   CHECK(list(repeat, 4, 0) != samples);
-  CHECK(list({{0.5, 2, 12}, {0, 1, 25}}, 3, 0).size() == 6);
+  CHECK(list({{0.5, 2, 12}, {0, 1, 25}}, 3, 0) == std::vector<int64_t>{0, 1, 2, 3, 4, 5});
+  CHECK(list({{1, 2, 3, TakenPart::kLast}, {0, 1}}, 3, 0) == std::vector<int64_t>{47, 48, 49});
+  CHECK(list({{0.04, 2, 0, TakenPart::kLast}, {0, 1}}, 3, 0) == std::vector<int64_t>{48, 49});
+  const auto tenth = list({{0.1, 2, 0, TakenPart::kRandom}, {0, 1}}, 3, 0);
+  CHECK(tenth.size() == 5);
+  CHECK(tenth != std::vector<int64_t>{0, 1, 2, 3, 4});
+  CHECK(tenth == list({{0.1, 2, 0, TakenPart::kRandom}, {0, 1}}, 3, 7));
+  CHECK(list({{0.001, 2}, {0, 1}}, 3, 0) == std::vector<int64_t>{0});  // at least one
   SourceConfig source{"a.jsonl"};
   source.samples = 7;
   CHECK(SourceRepeats({source})[0].samples == 7);

@@ -61,6 +61,17 @@ std::vector<Form> Forms() {
        R"({"conversations":[{"from":"gpt","value":"A"},{"from":"human","value":"Q"},)"
        R"({"from":"gpt","value":"B"}]})",
        {"u Q", "a B"}},
+      {"answers before the first question, which ms-swift trains on",
+       R"({"messages":[{"role":"assistant","content":"A"},{"role":"user","content":"Q"},)"
+       R"({"role":"assistant","content":"B"}],"conversations":null})",
+       {"u ", "a A", "u Q", "a B"}},
+      {"a thought beside an answer",
+       R"({"messages":[{"role":"user","content":"Q"},)"
+       R"({"role":"assistant","reasoning_content":"\nT\n","content":"A"}]})",
+       {"u Q", "a <think>\nT\n</think>\n\nA"}},
+      {"XTuner's pairs",
+       R"({"conversation":[{"system":"S","input":"Q","output":"A"},{"input":"R","output":"B"}]})",
+       {"s S", "u Q", "a A", "u R", "a B"}},
       {"ms-swift's pairs",
        R"({"system":"S","conversation":[{"human":"Q","assistant":"A"},)"
        R"({"human":"R","assistant":"B","loss":0}]})",
@@ -77,6 +88,10 @@ std::vector<Form> Forms() {
        R"({"prompt":[{"role":"user","content":"Q"},{"role":"assistant","content":"A"},)"
        R"({"role":"user","content":"R"}],"completion":[{"role":"assistant","content":"B"}]})",
        {"u Q", "-a A", "u R", "a B"}},
+      {"TRL's lists as objects of lists",
+       R"({"prompt":{"role":["user"],"content":["Q"]},)"
+       R"("completion":{"role":["assistant"],"content":["A"]}})",
+       {"u Q", "a A"}},
       {"a prompt beside messages, as the Hub has it",
        R"({"prompt":"P","completion":"C","messages":[{"role":"user","content":"Q"},)"
        R"({"role":"assistant","content":"A"}],"label":true})",
@@ -90,18 +105,20 @@ std::vector<Form> Forms() {
         "</tool_call>"}},
       {"a call that is written out",
        R"({"conversations":[{"from":"human","value":"Q"},{"from":"function-call",)"
-       R"("value":"<tool_call>\n{}\n</tool_call>"}]})",
-       {"u Q", "a <tool_call>\n{}\n</tool_call>"}},
+       R"("value":"<think>T</think> <tool_call>\n{}\n</tool_call>"}]})",
+       {"u Q", "a <think>T</think> <tool_call>\n{}\n</tool_call>"}},
       {"calls and results that are objects",
        R"({"messages":[{"role":"user","content":"Q"},)"
        R"({"role":"tool_call","content":{"name":"f","arguments":{"z":1,"a":2}}},)"
        R"({"role":"tool_response","content":{"z":[1],"a":"é"}},)"
-       R"({"role":"tool_response","content":[{"b":1,"a":2}]},)"
+       R"({"role":"tool_response","content":[{"type":"web","a":2}]},)"
+       R"({"role":"tool_response","content":42},)"
        R"({"role":"assistant","content":"A"}]})",
        {"u Q",
         "a <tool_call>\n{\"name\": \"f\", \"arguments\": {\"z\": 1, \"a\": 2}}\n</tool_call>",
         "u <tool_response>\n{\"z\": [1], \"a\": \"é\"}\n</tool_response>\n"
-        "<tool_response>\n[{\"b\": 1, \"a\": 2}]\n</tool_response>",
+        "<tool_response>\n[{\"type\": \"web\", \"a\": 2}]\n</tool_response>\n"
+        "<tool_response>\n42\n</tool_response>",
         "a A"}},
       {"functions in ShareGPT's form",
        R"({"conversations":[{"from":"human","value":"Q"},{"from":"function_call",)"
@@ -180,6 +197,21 @@ TEST_CASE("a list of texts under a form's key is no conversation", "[data][cpu]"
   const ParsedRecord parsed =
       ParseRecord(R"({"texts":["a cat"],"conversation":[{"human":"Q","assistant":"A"}]})");
   CHECK(Shown(parsed.record.turns) == std::vector<std::string>{"u Q", "a A"});
+}
+
+TEST_CASE("thoughts and pictures without number cost no more than their text", "[data][cpu]") {
+  std::string thoughts, pictures;
+  for (int i = 0; i < 200'000; ++i) {
+    thoughts += "<think></think>";
+    pictures += R"("a",)";
+  }
+  const ParsedRecord call =
+      ParseRecord(R"({"messages":[{"role":"user","content":"Q"},{"role":"tool_call","content":")" +
+                  thoughts + R"("}]})");
+  CHECK(call.reason.find("syntax error") != std::string::npos);
+  const ParsedRecord shown =
+      ParseRecord(R"({"images":[)" + pictures + R"("b"],"query":"Q","response":"A"})");
+  CHECK(shown.record.turns[0].text.size() == 200'001 * 8 + 1);
 }
 
 }  // namespace

@@ -71,11 +71,12 @@ std::vector<Case> BadLines() {
       {"an answer and then a question alone",
        R"({"conversations":[{"from":"gpt","value":"A"},{"from":"human","value":"Q"}]})",
        Defect::kNoConversation},
-      {"a bad answer of KTO",
-       R"({"label":false,"messages":[{"role":"user","content":"Q"},)"
-       R"({"role":"assistant","content":"A"}]})",
-       Defect::kBadField},
       {"a bad answer by LLaMA-Factory's tag", With(R"("kto_tag":false)"), Defect::kBadField},
+      {"a part of a video", With(R"("video":"a.mp4","clip":[1,2])"), Defect::kBadField},
+      {"<image> in an answer that stands first",
+       R"({"images":["a.png"],"conversations":[{"from":"gpt","value":"<image>"},)"
+       R"({"from":"human","value":"Q"},{"from":"gpt","value":"A"}]})",
+       Defect::kNoConversation},
       {"<image> in an answer, and nowhere else for a picture",
        R"({"images":["a.png"],"messages":[{"role":"user","content":"draw"},)"
        R"({"role":"assistant","content":"<image>"}]})",
@@ -319,6 +320,11 @@ TEST_CASE("what a form cannot say is one clear line", "[data][cpu]") {
        R"({"role":"tool_call","content":"{\"name\":\"f\"}"}]})",
        "turn 3: this turn and the assistant's before it become one; one of them is trained on"},
       {R"({"conversation":[{"human":"Q"}]})", "turn 1 has 'human' and no 'assistant'"},
+      {R"({"question":"Q","texts":[]})", "name other keys by the source's `columns`"},
+      {R"({"messages":[{"role":"user","content":[{"type":"video","video":"a.mp4","nframes":4}]}]})",
+       "turn 1: 'nframes' of a video is not supported"},
+      {R"({"images":["iVBORw0KGgo)" + std::string(5000, '*') + R"("],)" + pair,
+       "picture 1 of the record: is not Base64"},
       {R"({"prompt":[{"role":"user","content":"Q"}],"completion":"A"})",
        "one of 'prompt' and 'completion' is a list of messages"},
       {R"({"messages":{"role":["user","tool"],"content":["Q",{"a":1}]}})",

@@ -100,6 +100,7 @@ TEST_CASE("a video of a model that takes none is pictures, a line each", "[data]
         "<image> Frame-1: <image>\nFrame-2: <image>\nFrame-3: <image> <image>Frame-1: <image> Q");
   CHECK(record.videos.empty());
   CHECK_FALSE(record.turns[0].videos);
+  CHECK(record.turns[0].frames);
 }
 
 TEST_CASE("bytes of frames in the record stay with them", "[data][cpu]") {

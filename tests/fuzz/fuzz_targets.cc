@@ -282,9 +282,10 @@ constexpr char kPairs[] =
     R"({"images": ["/9j/", {"bytes": "Zm9v"}], "texts": [{"user": "Q", "assistant": "A"},)"
     R"( {"human": "R", "gpt": "B", "loss": 0}], "label": true})";
 constexpr char kCompletion[] =
-    R"({"prompt": [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "A"}, {"role":)"
-    R"( "tool_call", "content": {"name": "f", "arguments": {"b": 1}}}, {"role": "tool", "content":)"
-    R"( {"r": [1]}}], "completion": [{"role": "tool_call", "content": "<think>T</think>\n)"
+    R"({"prompt": [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "A"},)"
+    R"( {"role": "tool_call", "content": {"name": "f", "arguments": {"b": 1}}},)"
+    R"( {"role": "tool", "content": {"r": [1]}}],)"
+    R"( "completion": [{"role": "tool_call", "content": "<think>T</think>\n)"
     R"({\"name\": \"f\"}"}, {"role": "bot", "content": "B"}]})";
 
 constexpr char kVideo[] =

@@ -61,9 +61,12 @@ TEST_CASE("LLaVA-NeXT's YAML file stands for its data sets", "[settings][cpu]") 
   - json_path: a.json
   - {json_path: b/c.jsonl, sampling_strategy: "first:10%"}
   - {json_path: "{0..1}.json", sampling_strategy: "random:500"}
+  - {json_path: d.json, sampling_strategy: "end:20%"}
 )");
   const auto sources = Expanded({path, "x", 2});
-  REQUIRE(sources.size() == 4);
+  REQUIRE(sources.size() == 5);
+  CHECK(sources[4].repeat == Approx(0.4));
+  CHECK(sources[4].take == TakenPart::kLast);
   CHECK(sources[0].annotations == "a.json");
   CHECK(sources[0].images == "x");
   CHECK(sources[0].repeat == 2);
@@ -72,12 +75,15 @@ TEST_CASE("LLaVA-NeXT's YAML file stands for its data sets", "[settings][cpu]") 
   CHECK(sources[1].repeat == Approx(0.2));
   CHECK(sources[2].annotations == "0.json");
   CHECK(sources[2].samples == 500);
+  CHECK(sources[2].take == TakenPart::kRandom);
   CHECK(sources[2].files == 2);
   CHECK(sources[3].files == 0);
 
   const std::pair<const char*, const char*> bad[] = {
-      {"datasets:\n  - {json_path: a.json, sampling_strategy: end:10}\n",
-       "list.yaml: datasets.0: sampling_strategy: 'end:10' is none of all, first:N%, random:N"},
+      {"datasets:\n  - {json_path: a.json, sampling_strategy: middle:10}\n",
+       "list.yaml: datasets.0: sampling_strategy: 'middle:10' is neither all nor first:, end: or"},
+      {"datasets:\n  - {json_path: a.json, sampling_strategy: \"end:9999999999\"}\n",
+       "'end:9999999999'"},
       {"datasets:\n  - {json_path: a.json, sampling_strategy: \"first:200%\"}\n", "'first:200%'"},
       {"datasets:\n  - {sampling_strategy: all}\n", "datasets.0: json_path is missing"},
       {"datasets:\n  - {path: a.json}\n", "list.yaml:2:6: datasets.0.path: unknown key"},
@@ -89,6 +95,9 @@ TEST_CASE("LLaVA-NeXT's YAML file stands for its data sets", "[settings][cpu]") 
     CHECK_THROWS_AS(Expanded({path, ".", 1}), DataError);
     CHECK_THROWS_WITH(Expanded({path, ".", 1}), Catch::Contains(words));
   }
+  SourceConfig some{path};
+  some.samples = 3;
+  CHECK_THROWS_WITH(Expanded(some), Catch::Contains("is a list of data sets; leave out samples"));
 }
 
 TEST_CASE("columns and tags of a source that make no record are refused", "[settings][cpu]") {
@@ -160,6 +169,7 @@ TEST_CASE("a dataset_info.json of LLaMA-Factory gives the data sets that are nam
   SourceConfig most = list;
   most.datasets = {"most"};
   CHECK(Expanded(most)[0].samples == 100);
+  CHECK(Expanded(most)[0].take == TakenPart::kRandom);
   list.images = "media";
   CHECK(Expanded(list)[0].images == "media");
 
@@ -171,7 +181,7 @@ TEST_CASE("a dataset_info.json of LLaMA-Factory gives the data sets that are nam
       {"dpo", "dpo: ranking: preference data is not trained on"},
       {"kto", "kto: columns: kto_tag: preference data"},
       {"pt", "pt: columns: no response: text without answers is not trained on"},
-      {"some", "some: num_samples is below 1"},
+      {"some", "some: num_samples is 0; it is from 1 to 1000000000"},
       {"odd", "odd: formatting: 'llava' is none of alpaca, sharegpt, openai"},
       {"typo", "typo: 'formating' is not known here; did you mean 'formatting'?"},
       {"typo2", "typo2: columns: 'promt' is not known here; did you mean 'prompt'?"},

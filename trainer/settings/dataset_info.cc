@@ -119,6 +119,13 @@ bool IsDatasetInfo(const Json& object) {
 SourceConfig SourceOfDataset(const Json& set, const std::string& name, const SourceConfig& list) {
   const std::string where = list.annotations + ": " + ShownText(name);
   CheckEntry(set, where);
+  // `train[:10%]` of the datasets library; a file has but one split, whatever its name.
+  if (const std::string split = GetString(set, "split", where, ""); split.find('[') != split.npos) {
+    throw DataError(
+        fmt::format("{}: split: '{}': a part is not taken; take it out, and give "
+                    "num_samples",
+                    where, ShownText(split)));
+  }
   const std::string form = GetString(set, "formatting", where, "alpaca");
   const bool turns = form == "sharegpt" || form == "openai";
   if (!turns && form != "alpaca") {
@@ -137,7 +144,11 @@ SourceConfig SourceOfDataset(const Json& set, const std::string& name, const Sou
   }
   if (const auto samples = set.find("num_samples"); samples != set.end() && !samples->is_null()) {
     source.samples = GetInt(set, "num_samples", where);
-    if (source.samples < 1) throw DataError(where + ": num_samples is below 1");
+    source.take = TakenPart::kRandom;
+    if (source.samples < 1 || source.samples > SourceConfig::kMostSamples) {
+      throw DataError(fmt::format("{}: num_samples is {}; it is from 1 to {}", where,
+                                  source.samples, SourceConfig::kMostSamples));
+    }
   }
   if (list.images == SourceConfig().images) source.images = folder.empty() ? "." : folder.string();
   source.keys.columns = ColumnsOf(set, turns, where);

@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <charconv>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "configs/base/error.h"
 #include "configs/base/shown_text.h"
@@ -46,16 +48,25 @@ std::optional<int64_t> NumberIn(std::string_view text, std::string_view before,
 
 void Choose(const std::string& strategy, const std::string& where, SourceConfig& source) {
   if (strategy == "all") return;
-  const auto share = NumberIn(strategy, "first:", "%");
-  if (share && *share <= 100) {
-    source.repeat *= static_cast<double>(*share) / 100;
-  } else if (const auto samples = NumberIn(strategy, "random:", "")) {
-    source.samples = *samples;
-  } else {
-    throw DataError(fmt::format(
-        "{}: sampling_strategy: '{}' is none of all, first:N%, random:N; write one of these", where,
-        ShownText(strategy)));
+  using Word = std::pair<std::string_view, TakenPart>;
+  constexpr std::array<Word, 3> kWords = {
+      {{"first:", TakenPart::kFirst}, {"end:", TakenPart::kLast}, {"random:", TakenPart::kRandom}}};
+  for (const auto& [word, take] : kWords) {
+    const auto share = NumberIn(strategy, word, "%"), samples = NumberIn(strategy, word, "");
+    source.take = take;
+    if (share && *share <= 100) {
+      source.repeat *= static_cast<double>(*share) / 100;
+      return;
+    }
+    if (samples && *samples <= SourceConfig::kMostSamples) {
+      source.samples = *samples;
+      return;
+    }
   }
+  throw DataError(fmt::format(
+      "{}: sampling_strategy: '{}' is neither all nor first:, end: or random: with a number or a "
+      "percentage",
+      where, ShownText(strategy)));
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace equipoise {
 // LLaVA-NeXT's list of data sets, a YAML file:
 //   datasets:
 //     - {json_path: a.json}
-//     - {json_path: b.json, sampling_strategy: "first:10%"}   # all, first:N%, random:N
+//     - {json_path: b.json, sampling_strategy: "first:10%"}   # all; first, end, random: N or N%
 // Paths are relative to the current folder; pictures to the folder of the list's own source.
 
 // By its name.

@@ -118,15 +118,15 @@ void CheckDataSet(const Json& set, const std::string& where) {
     throw DataError(fmt::format("{}: max_dynamic_patch is {}; it is from 1 to 64", where, most));
 }
 
-SourceConfig SourceOf(const Json& set, double repeat, const std::string& where) {
+SourceConfig SourceOf(const Json& set, const SourceConfig& list, const std::string& where) {
   SourceConfig source;
   source.listed_in = where;
   source.annotations = GetString(set, "annotation", where);
   const std::string root = GetString(set, "root", where, "");
   if (!root.empty()) source.images = root;
-  source.max_tiles = GetInt(set, "max_dynamic_patch", where, 0);
+  source.max_tiles = GetInt(set, "max_dynamic_patch", where, list.max_tiles);
   source.repeat =
-      repeat * GetNumber(set, "repeat_time", where, 1) * GetNumber(set, "weight", where, 1);
+      list.repeat * GetNumber(set, "repeat_time", where, 1) * GetNumber(set, "weight", where, 1);
   if (!(source.repeat >= 0 && source.repeat <= 1000)) {
     throw DataError(fmt::format("{}: it would be used {:g} times in an epoch; 0 to 1000 can be",
                                 where, source.repeat));
@@ -170,7 +170,7 @@ std::vector<SourceConfig> SourcesIn(const Json& meta, const SourceConfig& list) 
     } else {
       const std::string where = list.annotations + ": " + ShownText(name);
       CheckDataSet(set, where);
-      sources.push_back(SourceOf(set, list.repeat, where));
+      sources.push_back(SourceOf(set, list, where));
     }
   }
   return sources;
@@ -205,7 +205,8 @@ void UseOnce(std::vector<SourceConfig>& sources, const char* key, const char* sa
                     key, i, sources[i].repeat == 1 ? "samples" : "repeat", samples));
   }
   ExpandSources(sources);
-  for (SourceConfig& source : sources) source.repeat = 1, source.samples = 0;
+  for (SourceConfig& source : sources)
+    source.repeat = 1, source.samples = 0, source.take = TakenPart::kFirst;
 }
 
 }  // namespace
@@ -219,6 +220,11 @@ void ExpandSources(std::vector<SourceConfig>& sources) {
       throw ConfigError(source.annotations +
                         ": is no list of named data sets; leave out `datasets`, or give InternVL's "
                         "meta file or LLaMA-Factory's dataset_info.json");
+    }
+    if ((llava || meta) && (source.samples > 0 || source.take != TakenPart::kFirst)) {
+      throw ConfigError(source.annotations +
+                        ": is a list of data sets; leave out samples and take, which its entries "
+                        "say for themselves");
     }
     std::vector<SourceConfig> sets = llava  ? SourcesOfLlavaList(source)
                                      : meta ? SourcesIn(*meta, source)
