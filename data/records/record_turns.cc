@@ -97,14 +97,14 @@ std::string JoinParts(const Json& parts, const std::string& where, Record& recor
   return text;
 }
 
-// The key of a question and its answer in one object, {"human", "assistant"}; null: it is a turn.
-const char* QuestionOf(const Json& object) {
-  if (object.contains("role") && !object["role"].is_null()) return nullptr;
-  if (object.contains("from") && !object["from"].is_null()) return nullptr;
-  for (const char* key : {"human", "user", "input"}) {
-    if (object.contains(key)) return key;
-  }
-  return nullptr;
+// The first of `keys` that the object has a value for, as in Parquet of mixed forms every object
+// has all keys; null: none.
+const char* FirstOf(const Json& object, std::initializer_list<const char*> keys) {
+  const auto first = std::find_if(keys.begin(), keys.end(), [&](const char* key) {
+    const auto found = object.find(key);
+    return found != object.end() && !found->is_null();
+  });
+  return first == keys.end() ? nullptr : *first;
 }
 
 // Whether a list is one of parts of a content, text and pictures.
@@ -137,9 +137,12 @@ class TurnReader {
   void Read(const Json& turn) {
     const std::string where = fmt::format("turn {}", ++number_);
     if (!turn.is_object()) Refuse(Defect::kBadField, where + " is no object");
-    if (const char* question = QuestionOf(turn)) return ReadBoth(turn, question, where);
-    const bool messages = turn.contains("role") && !turn.contains("from");
-    const char *who = messages ? "role" : "from", *what = messages ? "content" : "value";
+    const char* who = FirstOf(turn, {"from", "role"});
+    if (who == nullptr &&
+        (turn.contains("human") || turn.contains("user") || turn.contains("input")))
+      return ReadBoth(turn, where);
+    if (who == nullptr) who = turn.contains("role") ? "role" : "from";
+    const char* what = std::string_view(who) == "role" ? "content" : "value";
     const auto speaker = SpeakerOf(TextOf(turn, who, where));
     if (!speaker) {
       Refuse(Defect::kBadField,
@@ -147,23 +150,22 @@ class TurnReader {
                          "observation, tool",
                          where, who));
     }
-    std::string content = Content(turn, what, where);
+    std::string content = Content(turn, what, *speaker, where);
     if (speaker == Speaker::kAssistant) content.insert(0, ThoughtOf(turn, where));
     Add(*speaker, std::move(content), IsTrained(turn, where), where);
   }
 
  private:
-  void ReadBoth(const Json& pair, const char* question, const std::string& where) {
-    const char* answer = nullptr;
-    for (const char* key : {"assistant", "gpt", "bot", "output"}) {
-      if (pair.contains(key)) answer = key;
-    }
+  // A question and its answer; the question may be empty.
+  void ReadBoth(const Json& pair, const std::string& where) {
+    const char* question = FirstOf(pair, {"human", "user", "input"});
+    const char* answer = FirstOf(pair, {"assistant", "gpt", "bot", "output"});
     if (answer == nullptr)
-      Refuse(Defect::kBadField, fmt::format("{} has '{}' and no 'assistant'", where, question));
+      Refuse(Defect::kBadField, where + " has a question and no answer ('assistant')");
     const auto system = pair.find("system");
     if (system != pair.end() && !IsEmpty(*system) && record_.turns.empty())
       Add(Speaker::kSystem, TextOf(pair, "system", where), true, where);
-    Add(Speaker::kUser, pair[question].is_null() ? "" : TextOf(pair, question, where), true, where);
+    Add(Speaker::kUser, question == nullptr ? "" : TextOf(pair, question, where), true, where);
     Add(Speaker::kAssistant, TextOf(pair, answer, where), IsTrained(pair, where), where);
   }
 
@@ -177,20 +179,17 @@ class TurnReader {
     return (*ordered_)[list_][number_ - 1][key];
   }
 
-  std::string Content(const Json& turn, const char* key, const std::string& where) {
+  std::string Content(const Json& turn, const char* key, Speaker speaker,
+                      const std::string& where) {
     const auto found = turn.find(key);
-    if (found != turn.end() && !found->is_string() && !found->is_null() &&
-        !(found->is_array() && IsParts(*found))) {
-      const auto speaker = SpeakerOf(TextOf(turn, turn.contains("role") ? "role" : "from", where));
-      if (speaker == Speaker::kCall || speaker == Speaker::kResult)
-        return PythonJson(Ordered(key, where));
-    }
+    if ((speaker == Speaker::kCall || speaker == Speaker::kResult) && found != turn.end() &&
+        !found->is_string() && !found->is_null() && !(found->is_array() && IsParts(*found)))
+      return PythonJson(Ordered(key, where));
     const std::string calls = CallsOf(turn, where);
     std::string content;
     if (found != turn.end() && found->is_array()) {
       const size_t shown = record_.images.size() + record_.videos.size();
       content = JoinParts(*found, where, record_);
-      const auto speaker = SpeakerOf(TextOf(turn, "role", where));
       if (record_.images.size() + record_.videos.size() > shown && speaker != Speaker::kUser &&
           speaker != Speaker::kResult)
         Refuse(Defect::kPlaceholders, where + ": a picture in a turn that is not the user's");

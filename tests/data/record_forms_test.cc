@@ -69,6 +69,16 @@ std::vector<Form> Forms() {
        R"({"messages":[{"role":"user","content":"Q"},)"
        R"({"role":"assistant","reasoning_content":"\nT\n","content":"A"}]})",
        {"u Q", "a <think>\nT\n</think>\n\nA"}},
+      {"turns and pairs with every key, as Parquet of mixed forms has them",
+       R"({"conversations":[{"from":null,"role":"user","content":"Q","human":null},)"
+       R"({"from":"gpt","value":"A","role":null,"human":null},)"
+       R"({"from":null,"role":null,"human":"R","assistant":"B","gpt":null},)"
+       R"({"human":null,"assistant":"C"}]})",
+       {"u Q", "a A", "u R", "a B", "u ", "a C"}},
+      {"a value of parts",
+       R"({"conversations":[{"from":"human","value":[{"type":"text","text":"Q"}]},)"
+       R"({"from":"gpt","value":"A"}]})",
+       {"u Q", "a A"}},
       {"XTuner's pairs",
        R"({"conversation":[{"system":"S","input":"Q","output":"A"},{"input":"R","output":"B"}]})",
        {"s S", "u Q", "a A", "u R", "a B"}},

@@ -319,7 +319,7 @@ TEST_CASE("what a form cannot say is one clear line", "[data][cpu]") {
       {R"({"messages":[{"role":"user","content":"Q"},{"role":"assistant","content":"A","loss":0},)"
        R"({"role":"tool_call","content":"{\"name\":\"f\"}"}]})",
        "turn 3: this turn and the assistant's before it become one; one of them is trained on"},
-      {R"({"conversation":[{"human":"Q"}]})", "turn 1 has 'human' and no 'assistant'"},
+      {R"({"conversation":[{"human":"Q"}]})", "turn 1 has a question and no answer ('assistant')"},
       {R"({"question":"Q","texts":[]})", "name other keys by the source's `columns`"},
       {R"({"messages":[{"role":"user","content":[{"type":"video","video":"a.mp4","nframes":4}]}]})",
        "turn 1: 'nframes' of a video is not supported"},
