@@ -34,7 +34,7 @@ void ReadPair(std::string question, const std::string& answer, const Json& objec
 
 // TRL's prompt and its completion, texts or lists of messages; answers in the prompt are not
 // trained on.
-void ReadCompletion(const Json& object, std::string_view text, Record& record) {
+void ReadCompletion(const char*, const Json& object, std::string_view text, Record& record) {
   if (!object["prompt"].is_structured() && !object["completion"].is_structured()) {
     ReadPair(TextOf(object, "prompt", "the record"), TextOf(object, "completion", "the record"),
              object, record);
@@ -51,23 +51,16 @@ void ReadCompletion(const Json& object, std::string_view text, Record& record) {
 struct RecordForm {
   std::array<const char*, 2> keys;  // those that show it
   bool common;                      // others count only in records of none of the common forms
-  void (*read)(const Json& object, std::string_view text, Record& record);
+  // `key`: the first of `keys`.
+  void (*read)(const char* key, const Json& object, std::string_view text, Record& record);
 };
 
 constexpr std::array<RecordForm, 7> kForms = {{
-    {{"conversations", nullptr},
-     true,
-     [](const Json& object, std::string_view text, Record& record) {
-       ReadTurns("conversations", object, text, record);
-     }},
-    {{"messages", nullptr},
-     true,
-     [](const Json& object, std::string_view text, Record& record) {
-       ReadTurns("messages", object, text, record);
-     }},
+    {{"conversations", nullptr}, true, ReadTurns},
+    {{"messages", nullptr}, true, ReadTurns},
     {{"instruction", "output"},
      true,
-     [](const Json& object, std::string_view, Record& record) {
+     [](const char*, const Json& object, std::string_view, Record& record) {
        std::string question = TextOf(object, "instruction", "the record");
        const auto input = object.find("input");
        if (input != object.end() && !IsEmpty(*input)) {
@@ -77,20 +70,12 @@ constexpr std::array<RecordForm, 7> kForms = {{
      }},
     {{"query", "response"},
      true,
-     [](const Json& object, std::string_view, Record& record) {
+     [](const char*, const Json& object, std::string_view, Record& record) {
        ReadPair(TextOf(object, "query", "the record"), TextOf(object, "response", "the record"),
                 object, record);
      }},
-    {{"conversation", nullptr},
-     false,
-     [](const Json& object, std::string_view text, Record& record) {
-       ReadTurns("conversation", object, text, record);
-     }},
-    {{"texts", nullptr},
-     false,
-     [](const Json& object, std::string_view text, Record& record) {
-       ReadTurns("texts", object, text, record);
-     }},
+    {{"conversation", nullptr}, false, ReadTurns},
+    {{"texts", nullptr}, false, ReadTurns},
     {{"prompt", "completion"}, false, ReadCompletion},
 }};
 
@@ -203,7 +188,7 @@ void ReadConversation(std::string_view text, Record& record) {
   record.id = ReadId(object);
   const RecordForm* form = FormOf(object);
   if (form == nullptr) RefuseForm(object);
-  form->read(object, text, record);
+  form->read(form->keys[0], object, text, record);
   AddSystem(object, record);
   BeginWithQuestion(std::string_view(form->keys[0]) == "conversations", record);
   CheckOtherKeys(object);
