@@ -129,8 +129,10 @@ struct DataConfig {
   void VisitFields(Visitor& visit) {
     visit("train", train, "sources to train on");
     visit("eval", eval, "held-out sources");
-    visit("tokenizer", tokenizer,
-          "tokenizer.json or tokenizer.model, or its folder; empty = the model's (model.hf)");
+    visit(
+        "tokenizer", tokenizer,
+        "tokenizer.json, tokenizer.model or vocab.json (beside merges.txt), or its folder; empty = "
+        "the model's (model.hf)");
     visit("template", chat_template, "how a conversation becomes tokens",
           OneOf(ChatTemplateNames()));
     visit("system", system, "system text where a record has none; empty = the template's own");

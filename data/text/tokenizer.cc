@@ -10,6 +10,7 @@
 #include "data/text/added_token_files.h"
 #include "data/text/text_model.h"
 #include "data/text/utf8.h"
+#include "data/text/vocabulary_files.h"
 
 namespace equipoise {
 namespace {
@@ -22,15 +23,18 @@ std::string ReadFile(const std::string& path) {
   return std::move(file.text);
 }
 
-// A folder's tokenizer.json, or its tokenizer.model where that is all there is.
+// A folder's tokenizer.json, or its tokenizer.model, or its vocab.json where that is all there is.
 std::string FileOf(const std::string& path) {
   namespace fs = std::filesystem;
   if (!fs::is_directory(path)) return path;
   for (const char* name : {"tokenizer.json", "tokenizer.model"}) {
     if (fs::exists(fs::path(path) / name)) return (fs::path(path) / name).string();
   }
+  if (fs::exists(fs::path(path) / "vocab.json") && fs::exists(fs::path(path) / "merges.txt"))
+    return (fs::path(path) / "vocab.json").string();
   throw DataError(path +
-                  ": has no tokenizer.json or tokenizer.model; write one with Transformers: "
+                  ": has no tokenizer.json, tokenizer.model or vocab.json with merges.txt; write "
+                  "one with Transformers: "
                   "AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)");
 }
 
@@ -112,9 +116,17 @@ struct Tokenizer::Impl {
 Tokenizer Tokenizer::Read(const std::string& path, const std::vector<std::string>& added) {
   const std::string file = FileOf(path);
   const std::string folder = std::filesystem::path(file).parent_path().string();
-  std::string bytes = ReadFile(file);
+  const bool files = std::filesystem::path(file).filename() == "vocab.json";
+  std::string bytes = files ? "" : ReadFile(file);
   if (!file.ends_with(".model")) {
-    TokenizerSpec spec = ReadTokenizerSpec(bytes, file);
+    TokenizerSpec spec;
+    if (files) {
+      VocabularyFiles read = ReadVocabularyFiles(folder);
+      spec = ReadTokenizerSpec(read.tokenizer, file);
+      bytes = std::move(read.text);
+    } else {
+      spec = ReadTokenizerSpec(bytes, file);
+    }
     const auto find = [&](const std::string& text) -> std::optional<int32_t> {
       const auto found = spec.vocabulary.find(text);
       return found == spec.vocabulary.end() ? std::nullopt : std::optional(found->second);

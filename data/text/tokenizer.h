@@ -13,16 +13,16 @@
 namespace equipoise {
 
 // A tokenizer of a Hugging Face tokenizer.json: BPE, byte-level (GPT-2, Qwen2, Llama 3) or with
-// byte fallback (LLaMA, Mistral), Unigram (T5) or WordPiece (BERT); or a SentencePiece model with
-// the added tokens of the files in its folder. Thread-safe once built. Ids and texts equal those of
-// the `tokenizers` and `sentencepiece` libraries.
+// byte fallback (LLaMA, Mistral), Unigram (T5) or WordPiece (BERT); or a SentencePiece model, or
+// vocab.json and merges.txt, with the added tokens of the files in its folder. Thread-safe once
+// built. Ids and texts equal those of the `tokenizers` and `sentencepiece` libraries.
 class Tokenizer {
  public:
-  // `path` is a tokenizer.json, a tokenizer.model, or a folder that holds one; of both, the first
-  // is read. Throws DataError (`path: what; what to do`) for files that are damaged, inconsistent,
-  // or of a kind that is not supported. `added`: texts that become special tokens where the files
-  // have no such added token; new ids are those behind the largest, as with Transformers'
-  // add_special_tokens.
+  // `path` is a tokenizer.json, a tokenizer.model, a vocab.json (with merges.txt beside it), or a
+  // folder that holds one; of several, the first is read. Throws DataError (`path: what; what to
+  // do`) for files that are damaged, inconsistent, or of a kind that is not supported. `added`:
+  // texts that become special tokens where the files have no such added token; new ids are those
+  // behind the largest, as with Transformers' add_special_tokens.
   static Tokenizer Read(const std::string& path, const std::vector<std::string>& added = {});
   ~Tokenizer();
   Tokenizer(Tokenizer&&) noexcept;

@@ -262,7 +262,10 @@ class Reader {
 }  // namespace
 
 TokenizerSpec ReadTokenizerSpec(const std::string& text, const std::string& source) {
-  const Json root = ParseJson(text, source);
+  return ReadTokenizerSpec(ParseJson(text, source), source);
+}
+
+TokenizerSpec ReadTokenizerSpec(const Json& root, const std::string& source) {
   if (!root.is_object()) Fail(source, "is no JSON object");
   return Reader(root, source).Read();
 }

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "configs/base/json.h"
 #include "data/text/added_tokens.h"
 #include "data/text/bpe.h"
 #include "data/text/decoder.h"
@@ -40,5 +41,6 @@ constexpr int32_t kMaxTokenId = 1 << 24;
 // Reads the text of a tokenizer.json. Throws DataError (`source: key: what; what to do`) for files
 // that are damaged, inconsistent, or of a kind that is not supported.
 TokenizerSpec ReadTokenizerSpec(const std::string& text, const std::string& source);
+TokenizerSpec ReadTokenizerSpec(const Json& root, const std::string& source);
 
 }  // namespace equipoise

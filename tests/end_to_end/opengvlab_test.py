@@ -8,6 +8,7 @@ import tempfile
 
 import torch
 from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer
 from transformers import AutoConfig, AutoModelForImageTextToText
 
 import tiny_case
@@ -16,6 +17,20 @@ sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../mod
 import opengvlab  # pylint: disable=wrong-import-position
 
 CODE = "modeling_internvl_chat.py"
+TOKENIZER = ("vocab.json", "merges.txt", "tokenizer_config.json", "added_tokens.json")
+
+
+def write_tokenizer(native, theirs):
+    """The files that a tokenizer in Python writes, as in published folders, of a tokenizer.json."""
+    tokenizer = Tokenizer.from_file(f"{native}/tokenizer.json")
+    tokenizer.model.save(theirs)
+    tokens = tokenizer.get_added_tokens_decoder().items()
+    with open(f"{theirs}/tokenizer_config.json", "w", encoding="utf8") as file:
+        json.dump({"tokenizer_class": "GPT2Tokenizer", "eos_token": "<|im_end|>",
+                   "added_tokens_decoder": {str(id): {"content": token.content, "special": True}
+                                            for id, token in tokens}}, file)
+    with open(f"{theirs}/added_tokens.json", "w", encoding="utf8") as file:
+        json.dump({token.content: id for id, token in tokens}, file)
 
 
 def write_folders(folder):
@@ -28,7 +43,7 @@ def write_folders(folder):
     model.save_pretrained(f"{folder}/saved")
     shutil.copy(f"{folder}/saved/model.safetensors", native)
     os.makedirs(theirs)
-    shutil.copy(f"{native}/tokenizer.json", theirs)
+    write_tokenizer(native, theirs)
     weights = load_file(f"{native}/model.safetensors")
     save_file(opengvlab.rename(weights), f"{theirs}/model.safetensors")
     config = opengvlab.config(config)
@@ -73,6 +88,9 @@ def main():
     written.update(torch_dtype="float32", dtype="float32")
     results.check("config.json as it came", again == written, str(again))
     results.check("the folder's code comes along", os.path.exists(f"{exported}/{CODE}"))
+    results.check("and its tokenizer's files", all(
+        os.path.exists(f"{exported}/{name}") for name in TOKENIZER)
+        and not os.path.exists(f"{exported}/tokenizer.json"))
 
     picture = f"{folder}/plain.png"
     tiny_case.draw(picture, "red", "disc", (56, 56), 3)

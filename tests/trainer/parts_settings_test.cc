@@ -104,7 +104,7 @@ TEST_CASE("settings that do not go with parts are refused in one line", "[traine
   CHECK_THROWS_WITH(ReadTokenizer(config), Contains("data.tokenizer: given beside model.llm"));
   std::filesystem::remove(folders.folder / "llm/tokenizer.json");
   CHECK_THROWS_WITH(ModelConfigOf(folders.Config("clip")),
-                    Contains("has no tokenizer.json or tokenizer.model"));
+                    Contains("has no tokenizer.json, tokenizer.model or vocab.json"));
   const Folders small(300);
   CHECK_THROWS_WITH(ModelConfigOf(small.Config("clip")),
                     Contains("the tokenizer has ids up to 306 with 1 tokens for pictures"));

@@ -15,8 +15,8 @@ std::string TokenizerPath(const RunConfig& config) {
   const std::string& path = config.data.tokenizer.empty() ? config.model.hf : config.data.tokenizer;
   if (path.empty()) {
     throw ConfigError(
-        "data.tokenizer: is empty, and so is model.hf; give a tokenizer.json, a tokenizer.model, "
-        "or its folder");
+        "data.tokenizer: is empty, and so is model.hf; give a folder with "
+        "tokenizer.json, tokenizer.model, or vocab.json and merges.txt");
   }
   return path;
 }
