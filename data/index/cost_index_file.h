@@ -12,7 +12,7 @@ namespace equipoise {
 // Header of an index file, before the samples (docs/cost_index_format.md); little endian.
 struct CostIndexHeader {
   char magic[8] = {'E', 'Q', 'C', 'O', 'S', 'T', '\r', '\n'};
-  uint32_t version = 8;
+  uint32_t version = 9;
   uint32_t sample_bytes = sizeof(SampleCost);
   uint64_t key = 0;  // hash of all that the index was made from
   uint64_t samples = 0;

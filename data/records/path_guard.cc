@@ -124,17 +124,6 @@ bool InNaturalOrder(const std::string& a, const std::string& b) {
   return a < b;
 }
 
-bool IsPictureName(std::string_view name) {
-  static constexpr std::array<std::string_view, 8> kEnds = {".jpg", ".jpeg", ".png", ".webp",
-                                                            ".bmp", ".gif",  ".tif", ".tiff"};
-  if (name.starts_with('.')) return false;
-  std::string lower(name);
-  std::transform(lower.begin(), lower.end(), lower.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return std::any_of(kEnds.begin(), kEnds.end(),
-                     [&](std::string_view end) { return lower.ends_with(end); });
-}
-
 constexpr size_t kMostFrames = 100'000;  // of a folder, and of data.max_frames
 constexpr char kDecode[] =
     "decode the video's frames into a folder, such as with ffmpeg -i VIDEO FOLDER/%05d.jpg, and "
@@ -145,6 +134,17 @@ FolderPictures NotListed(Defect defect, const std::string& path, const std::stri
 }
 
 }  // namespace
+
+bool IsPictureName(std::string_view name) {
+  static constexpr std::array<std::string_view, 8> kEnds = {".jpg", ".jpeg", ".png", ".webp",
+                                                            ".bmp", ".gif",  ".tif", ".tiff"};
+  if (name.starts_with('.')) return false;
+  std::string lower(name);
+  std::transform(lower.begin(), lower.end(), lower.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return std::any_of(kEnds.begin(), kEnds.end(),
+                     [&](std::string_view end) { return lower.ends_with(end); });
+}
 
 ImageFolder::ImageFolder(const std::string& path, bool allow_outside)
     : path_(path),

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "configs/base/file_handle.h"
@@ -52,5 +53,8 @@ class ImageFolder {
   bool allow_outside_;
   FileHandle folder_;
 };
+
+// Whether a file's name ends as those of pictures do; not that of a hidden file.
+bool IsPictureName(std::string_view name);
 
 }  // namespace equipoise

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <initializer_list>
 #include <utility>
 
 #include "data/records/record_objects.h"
@@ -46,6 +47,36 @@ void ReadCompletion(const char*, const Json& object, std::string_view text, Reco
   ReadTurns("prompt", object, text, record);
   for (Turn& turn : record.turns) turn.trained = turn.role != Role::kAssistant;
   ReadTurns("completion", object, text, record);
+}
+
+// ms-swift's other names of a question and its answer, which may stand alone, or be the first of a
+// list. False: there is no answer.
+bool ReadOtherPair(const Json& object, Record& record) {
+  const auto only = [&](std::initializer_list<const char*> keys) -> const char* {
+    const char* found = nullptr;
+    for (const char* key : keys) {
+      const auto value = object.find(key);
+      if (value == object.end() || value->is_null()) continue;
+      if (found != nullptr) {
+        Refuse(Defect::kBadField,
+               fmt::format("both '{}' and '{}' are given; name the one that counts by the "
+                           "source's `columns`",
+                           found, key));
+      }
+      found = key;
+    }
+    return found;
+  };
+  const char* answer = only({"response", "answer", "output", "targets", "target", "answer_key",
+                             "answers", "solution", "text", "completion", "content"});
+  if (answer == nullptr) return false;
+  const char* question = only({"query", "prompt", "input", "instruction", "question", "problem"});
+  const Json& given = object[answer];
+  const bool several = given.is_array() && !given.empty() && given[0].is_string();
+  ReadPair(question == nullptr ? "" : TextOf(object, question, "the record"),
+           several ? given[0].get<std::string>() : TextOf(object, answer, "the record"), object,
+           record);
+  return true;
 }
 
 struct RecordForm {
@@ -115,8 +146,8 @@ const RecordForm* FormOf(const Json& object, bool common = true) {
   }
   Refuse(Defect::kBadField,
          "there is no conversation: none of 'conversations', 'messages', 'instruction' with "
-         "'output', 'query' with 'response', 'prompt' with 'completion'; name other keys by the "
-         "source's `columns`");
+         "'output', 'query' with 'response', 'prompt' with 'completion', 'answer'; name other keys "
+         "by the source's `columns`");
 }
 
 std::string ReadId(const Json& object) {
@@ -187,10 +218,14 @@ void ReadConversation(std::string_view text, Record& record) {
   if (!object.is_object()) Refuse(Defect::kBadJson, "the record is no JSON object");
   record.id = ReadId(object);
   const RecordForm* form = FormOf(object);
-  if (form == nullptr) RefuseForm(object);
-  form->read(form->keys[0], object, text, record);
+  if (form != nullptr) {
+    form->read(form->keys[0], object, text, record);
+  } else if (!ReadOtherPair(object, record)) {
+    RefuseForm(object);
+  }
   AddSystem(object, record);
-  BeginWithQuestion(std::string_view(form->keys[0]) == "conversations", record);
+  const bool drop = form != nullptr && std::string_view(form->keys[0]) == "conversations";
+  BeginWithQuestion(drop, record);
   CheckOtherKeys(object);
   const size_t before = record.pictures();
   ReadPictures(object, record);
@@ -198,6 +233,7 @@ void ReadConversation(std::string_view text, Record& record) {
     Refuse(Defect::kBadField, "pictures are given in the turns and in 'images'; leave one");
   }
   ReadVideos(object, record);
+  TakePathsInText(record);
   ReadObjects(object, record);
   ReadTools(object, text, record);
 }

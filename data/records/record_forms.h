@@ -14,6 +14,8 @@ namespace equipoise {
 // and in a record with none of these
 //   conversation, texts    ms-swift, the_cauldron: [{"human", "assistant"}…], or "user"
 //   prompt, completion     TRL: texts, or lists of messages
+// and in one without these either, which HasConversation() leaves out,
+//   question, answer       ms-swift's other names: query, prompt, ... and response, output, ...
 // Alpaca's and ms-swift 2's may have a "history" [[question, answer]…], and all a "system" text, an
 // "id" and pictures in "image" or "images". A turn may call functions ("function_call",
 // "tool_calls") and a turn may be a function's result ("observation", "tool"): they become the
@@ -24,7 +26,7 @@ namespace equipoise {
 // Reads a record's id, turns and pictures into `record`, in the order in which they help a message.
 // Throws Refusal, and DataError for what is not JSON.
 void ReadConversation(std::string_view text, Record& record);
-// True for JSON that has one of these forms by its keys.
+// True for JSON that has one of the first two kinds of forms by its keys.
 bool HasConversation(std::string_view text);
 
 }  // namespace equipoise

@@ -198,15 +198,17 @@ class ObjectWriter {
 }  // namespace
 
 void ReadObjects(const Json& object, Record& record) {
-  const auto found = object.find("objects");
-  if (found == object.end() || IsEmpty(*found)) return;
+  const auto given = object.find("objects");
+  if (given == object.end() || IsEmpty(*given)) return;
   const size_t names = Count(kName, record.turns), boxes = Count(kBox, record.turns);
   if (names + boxes == 0) return;
-  if (!found->is_object()) {
+  const Json given_objects =
+      given->is_string() ? ParseJson(given->get_ref<const std::string&>(), "'objects'") : *given;
+  if (!given_objects.is_object()) {
     Refuse(Defect::kBadField,
            "'objects' is no object with 'ref', a list of names, and 'bbox', one of boxes");
   }
-  const Json name_list = ListOf(*found, "ref"), box_list = ListOf(*found, "bbox");
+  const Json name_list = ListOf(given_objects, "ref"), box_list = ListOf(given_objects, "bbox");
   if (name_list.empty() && box_list.empty()) return;
   // A list without a placeholder is not used.
   RequireOneForEach(names, kName, names == 0 ? 0 : name_list.size(), "names in 'ref'");
@@ -218,8 +220,8 @@ void ReadObjects(const Json& object, Record& record) {
     Refuse(Defect::kBadField, "'objects' has boxes, which are in pictures, and the record videos");
   }
   objects.boxes = ReadBoxes(box_list);
-  objects.shares = AreShares(*found);
-  ReadPictureOfEach(ListOf(*found, "image_id"), objects.boxes);
+  objects.shares = AreShares(given_objects);
+  ReadPictureOfEach(ListOf(given_objects, "image_id"), objects.boxes);
 }
 
 void WriteObjects(const ImageProcessor& processor, const std::vector<ImageSize>& sizes,

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "configs/base/base64.h"
+#include "data/records/path_guard.h"
 #include "data/records/refusal.h"
 
 namespace equipoise {
@@ -53,6 +54,27 @@ void AddText(const std::string& text, Record& record) {
   if (!record.held.empty()) record.held.emplace_back();
 }
 
+// The text with a placeholder in place of each <img>PATH</img>, whose paths go to `record`.
+std::string WithoutPaths(std::string_view text, Record& record) {
+  constexpr std::string_view kBegin = "<img>", kEnd = "</img>";
+  std::string out;
+  for (size_t end = text.find(kEnd); end != text.npos; end = text.find(kEnd)) {
+    const std::string_view before = text.substr(0, end);
+    const size_t begin = before.rfind(kBegin);
+    const std::string_view path = begin == before.npos ? "" : before.substr(begin + kBegin.size());
+    if (IsPictureName(path.substr(path.rfind('/') + 1))) {
+      out += before.substr(0, begin);
+      out += "<image>";
+      AddText(std::string(path), record);
+    } else {
+      out += before;
+      out += kEnd;
+    }
+    text.remove_prefix(end + kEnd.size());
+  }
+  return out.append(text);
+}
+
 }  // namespace
 
 bool IsEmpty(const Json& value) {
@@ -96,6 +118,13 @@ void ReadPictures(const Json& object, Record& record) {
   if (value == nullptr) return;
   if (!value->is_array()) return AddPicture(*value, name, record);
   for (const Json& item : *value) AddPicture(item, "an item of " + name, record);
+}
+
+void TakePathsInText(Record& record) {
+  if (!record.images.empty() || !record.videos.empty()) return;
+  for (Turn& turn : record.turns) {
+    if (turn.role == Role::kUser) turn.text = WithoutPaths(turn.text, record);
+  }
 }
 
 }  // namespace equipoise

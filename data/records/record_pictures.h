@@ -16,6 +16,10 @@ void AddPicture(const Json& value, const std::string& what, Record& record);
 // Reads the pictures of the keys "image" and "images". Throws Refusal.
 void ReadPictures(const Json& object, Record& record);
 
+// Takes the pictures that questions show as Qwen-VL's records do, <img>PATH</img>, where the record
+// has no others; what does not end as the name of a picture stays text.
+void TakePathsInText(Record& record);
+
 // True for null, an empty text and an empty list.
 bool IsEmpty(const Json& value);
 

@@ -65,22 +65,34 @@ bool HoldsOwn(const Json& part, std::initializer_list<const char*> keys) {
   });
 }
 
+// The type of a part: "type", or the key that tells it; empty where nothing does.
+std::string TypeOf(const Json& part) {
+  if (!part.is_object()) return "";
+  const auto given = part.find("type");
+  if (given != part.end() && !given->is_null())
+    return given->is_string() ? given->get<std::string>() : "";
+  for (const char* type : {"text", "image", "image_url", "video"}) {
+    if (HoldsOwn(part, {type})) return type;
+  }
+  return "";
+}
+
 // The text of a list of parts; pictures leave `<image>` in their place, videos `<video>`, and go to
 // `record`.
 std::string JoinParts(const Json& parts, const std::string& where, Record& record) {
   std::string text;
   for (const Json& part : parts) {
-    const std::string type = part.is_object() ? part.value("type", Json("")).dump() : "";
-    if (type == "\"text\"") {
+    const std::string type = TypeOf(part);
+    if (type == "text") {
       text += TextOf(part, "text", where);
-    } else if (type == "\"image\"" || type == "\"image_url\"") {
+    } else if (type == "image" || type == "image_url") {
       if (HoldsOwn(part, {"image_url"})) {
         AddPicture(part["image_url"], where + ": a part", record);
       } else if (HoldsOwn(part, {"bytes", "path", "url", "image"})) {
         AddPicture(part, where + ": a part", record);
       }
       text += "<image>";
-    } else if (type == "\"video\"") {
+    } else if (type == "video") {
       for (const char* key : {"video_start", "video_end", "nframes"}) {
         if (HoldsOwn(part, {key}))
           Refuse(Defect::kBadField,
@@ -110,7 +122,8 @@ const char* FirstOf(const Json& object, std::initializer_list<const char*> keys)
 // Whether a list is one of parts of a content, text and pictures.
 bool IsParts(const Json& list) {
   return std::all_of(list.begin(), list.end(), [](const Json& part) {
-    const Json type = part.is_object() ? part.value("type", Json()) : Json();
+    // A function's result may have such keys too.
+    const std::string type = part.is_object() && part.contains("type") ? TypeOf(part) : "";
     return type == "text" || type == "image" || type == "image_url" || type == "video";
   });
 }
@@ -138,11 +151,13 @@ class TurnReader {
     const std::string where = fmt::format("turn {}", ++number_);
     if (!turn.is_object()) Refuse(Defect::kBadField, where + " is no object");
     const char* who = FirstOf(turn, {"from", "role"});
-    if (who == nullptr &&
-        (turn.contains("human") || turn.contains("user") || turn.contains("input")))
+    if (who == nullptr && (turn.contains("human") || turn.contains("user") ||
+                           turn.contains("input") || turn.contains("tool")))
       return ReadBoth(turn, where);
     if (who == nullptr) who = turn.contains("role") ? "role" : "from";
     const char* what = std::string_view(who) == "role" ? "content" : "value";
+    const char* other = std::string_view(who) == "role" ? "value" : "content";
+    if (FirstOf(turn, {what}) == nullptr && FirstOf(turn, {other}) != nullptr) what = other;
     const auto speaker = SpeakerOf(TextOf(turn, who, where));
     if (!speaker) {
       Refuse(Defect::kBadField,
@@ -158,14 +173,16 @@ class TurnReader {
  private:
   // A question and its answer; the question may be empty.
   void ReadBoth(const Json& pair, const std::string& where) {
-    const char* question = FirstOf(pair, {"human", "user", "input"});
+    const char* question = FirstOf(pair, {"human", "user", "input", "tool"});
     const char* answer = FirstOf(pair, {"assistant", "gpt", "bot", "output"});
     if (answer == nullptr)
       Refuse(Defect::kBadField, where + " has a question and no answer ('assistant')");
     const auto system = pair.find("system");
     if (system != pair.end() && !IsEmpty(*system) && record_.turns.empty())
       Add(Speaker::kSystem, TextOf(pair, "system", where), true, where);
-    Add(Speaker::kUser, question == nullptr ? "" : TextOf(pair, question, where), true, where);
+    const bool result = question != nullptr && std::string_view(question) == "tool";
+    Add(result ? Speaker::kResult : Speaker::kUser,
+        question == nullptr ? "" : TextOf(pair, question, where), true, where);
     Add(Speaker::kAssistant, TextOf(pair, answer, where), IsTrained(pair, where), where);
   }
 

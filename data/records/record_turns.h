@@ -9,8 +9,8 @@
 namespace equipoise {
 
 // Reads the list of turns under `key`, behind those that `record` has: objects {"from", "value"} or
-// {"role", "content"} of one turn each, or {"human", "assistant"} of two (or "user"; "input" and
-// "output" of XTuner, with a "system" in the first). Two turns of
+// {"role", "content"} of one turn each, or {"human", "assistant"} of two (or "user", or "tool" for
+// a function's result; "input" and "output" of XTuner, with a "system" in the first). Two turns of
 // one speaker in a row are joined, without anything between, as ms-swift does. `text` of the whole
 // record: where functions are called with objects, whose keys' order counts, it is read again.
 // Throws Refusal.

@@ -1,6 +1,9 @@
 #include "data/records/tool_calls.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cmath>
 
 #include "data/records/refusal.h"
 
@@ -13,7 +16,10 @@ constexpr std::string_view kSpace = " \t\r\n";
 // PythonJson()
 void Write(const OrderedJson& value, std::string& out) {
   if (!value.is_structured()) {
-    out += value.dump();
+    // Python writes no exponent below 1e16, the library from 1e15 on.
+    const double number = value.is_number_float() ? std::abs(value.get<double>()) : 0;
+    const bool whole = 1e15 <= number && number < 1e16;
+    out += whole ? fmt::format("{:.1f}", value.get<double>()) : value.dump();
     return;
   }
   const bool object = value.is_object();
@@ -28,6 +34,16 @@ void Write(const OrderedJson& value, std::string& out) {
   out += object ? '}' : ']';
 }
 
+// The text itself, which is JSON within the limits of ParseJson().
+std::string_view CheckedJson(std::string_view text, const std::string& source) {
+  try {
+    ParseJson(text, source);
+  } catch (const DataError& error) {
+    Refuse(Defect::kBadField, error.what());
+  }
+  return text;
+}
+
 std::string CallText(const OrderedJson& given, const std::string& where) {
   const OrderedJson& call =
       given.is_object() && given.contains("function") ? given["function"] : given;
@@ -40,12 +56,7 @@ std::string CallText(const OrderedJson& given, const std::string& where) {
   OrderedJson arguments = call.value("arguments", OrderedJson::object());
   if (arguments.is_string()) {
     const std::string text = arguments.get<std::string>();
-    try {
-      ParseJson(text, where + ": arguments");  // its limits and its words for what is wrong
-    } catch (const DataError& error) {
-      Refuse(Defect::kBadField, error.what());
-    }
-    arguments = OrderedJson::parse(text);
+    arguments = OrderedJson::parse(CheckedJson(text, where + ": arguments"));
   }
   if (!arguments.is_object()) refuse();
   std::string out = "<tool_call>\n{\"name\": ";
@@ -100,15 +111,12 @@ std::string ToolsLines(std::string_view tools) {
         "'tools' is no list of functions, {\"type\": \"function\", \"function\": {\"name\": ...}}, "
         "or its JSON text");
   };
-  try {
-    ParseJson(tools, "'tools'");
-  } catch (const DataError& error) {
-    Refuse(Defect::kBadField, error.what());
-  }
-  OrderedJson parsed = OrderedJson::parse(tools);
+  OrderedJson parsed = OrderedJson::parse(CheckedJson(tools, "'tools'"));
   if (!parsed.is_array()) parsed = OrderedJson::array({parsed});
   std::string lines;
-  for (const OrderedJson& tool : parsed) {
+  for (OrderedJson& tool : parsed) {
+    if (tool.is_string())
+      tool = OrderedJson::parse(CheckedJson(tool.get<std::string>(), "'tools'"));
     if (!tool.is_object()) refuse();
     const bool whole = tool.contains("function");
     const OrderedJson& function = whole ? tool["function"] : tool;

@@ -240,7 +240,7 @@ TEST_CASE("an index of an older version is built anew, and a line says so", "[da
   CHECK(opened.index.size() == 8);
   REQUIRE(notices.size() == 2);
   CHECK(notices[1] == notices[0]);
-  CHECK(notices[0].find("training builds one in version 8") != std::string::npos);
+  CHECK(notices[0].find("training builds one in version 9") != std::string::npos);
   // With one in the newest version nothing is said any more.
   CHECK_FALSE(open().built);
   options.rebuild = true;

@@ -184,6 +184,47 @@ std::vector<Form> Forms() {
        R"("path":null},"text":null},{"type":"text","text":"Q"}]},)"
        R"({"role":"assistant","content":"A"}]})",
        {"u <image>Q", "a A"}},
+      {"ms-swift's other names of a question and its answer",
+       R"({"question":"Q","answer":"A","system":"S"})",
+       {"s S", "u Q", "a A"}},
+      {"a problem and its solution, in Parquet of mixed forms",
+       R"({"problem":"Q","solution":"A","answer":null,"messages":null})",
+       {"u Q", "a A"}},
+      {"the first of several answers, to a picture",
+       R"({"question":"Q","answers":["A","B"],"image":"a.png"})",
+       {"u <image>\nQ", "a A"}},
+      {"a text that describes a picture",
+       R"({"image":"a.png","text":"A"})",
+       {"u <image>\n", "a A"}},
+      {"an answer alone", R"({"response":"A"})", {"u ", "a A"}},
+      {"Qwen-VL's pictures in the text",
+       R"({"conversations":[{"from":"user","value":"Picture 1: <img>a/b.JPG</img>\nQ"},)"
+       R"({"from":"assistant","value":"A <img>c.png</img>"}]})",
+       {"u Picture 1: <image>\nQ", "a A <img>c.png</img>"}},
+      {"no picture between its marks, or others in the record",
+       R"({"query":"<img>x</img> a.png</img><img>.png</img>","response":"A"})",
+       {"u <img>x</img> a.png</img><img>.png</img>", "a A"}},
+      {"marks beside the record's own picture",
+       R"({"query":"<image><img>a.png</img>","response":"A","image":"b.png"})",
+       {"u <image><img>a.png</img>", "a A"}},
+      {"keys of both kinds in a turn",
+       R"({"messages":[{"role":"user","value":"Q"},{"role":"assistant","value":"A"}]})",
+       {"u Q", "a A"}},
+      {"parts without a type",
+       R"({"messages":[{"role":"user","content":[{"image":"a.png"},{"text":"Q"}]},)"
+       R"({"role":"assistant","content":[{"text":"A"}]}]})",
+       {"u <image>Q", "a A"}},
+      {"a function's result with the keys of parts",
+       R"({"messages":[{"role":"user","content":"Q"},{"role":"tool_call","content":)"
+       R"({"name":"f","arguments":{"a":1e15,"b":-2.5e15,"c":1e16,"d":1e-5}}},)"
+       R"({"role":"tool","content":[{"text":"T"}]},{"role":"assistant","content":"A"}]})",
+       {"u Q",
+        "a <tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1000000000000000.0, \"b\": "
+        "-2500000000000000.0, \"c\": 1e+16, \"d\": 1e-05}}\n</tool_call>",
+        "u <tool_response>\n[{\"text\": \"T\"}]\n</tool_response>", "a A"}},
+      {"a function's result in ms-swift's pairs",
+       R"({"conversation":[{"human":"Q","assistant":"<tool_call>"},{"tool":"1","assistant":"A"}]})",
+       {"u Q", "a <tool_call>", "u <tool_response>\n1\n</tool_response>", "a A"}},
       {"no content with a call",
        R"({"messages":[{"role":"user","content":"Q"},{"role":"assistant","content":null,)"
        R"("tool_calls":[{"function":{"name":"f"}}]}]})",
@@ -202,6 +243,7 @@ TEST_CASE("records of each form become the same kind of conversation", "[data][c
 
 TEST_CASE("a list of texts under a form's key is no conversation", "[data][cpu]") {
   CHECK_FALSE(HasConversation(R"({"texts":["a cat","a dog"],"conversation":"none","prompt":"P"})"));
+  CHECK_FALSE(HasConversation(R"({"question":"Q","answer":"A"})"));
   CHECK(HasConversation(R"({"texts":[{"user":"Q","assistant":"A"}]})"));
   CHECK(HasConversation(R"({"conversation":{"human":["Q"],"assistant":["A"]}})"));
   const ParsedRecord parsed =

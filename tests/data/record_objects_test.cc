@@ -167,6 +167,8 @@ TEST_CASE("placeholders are text where a record has no objects for them", "[data
     INFO(objects);
     CHECK(Answer("cat", objects) == "cat");
   }
+  // As JSON text, too.
+  CHECK(Answer("<bbox>", R"("{\"bbox\": [[1, 2]]}")") == "[1, 1]");
   // Names without a place are not used, nor are boxes.
   CHECK(Answer("<bbox>", R"({"ref":["cat"],"bbox":[[1,2]]})") == "[1, 1]");
   CHECK(Answer("<ref-object>", R"({"ref":["cat"],"bbox":[[1]]})") == "cat");

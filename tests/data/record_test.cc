@@ -236,6 +236,13 @@ TEST_CASE("pictures of each form are found", "[data][cpu]") {
   CHECK(mixed.record.images[1].find("picture 2 of the record (") == 0);
 }
 
+TEST_CASE("a question's <img>PATH</img> is a picture, as in Qwen-VL's records", "[data][cpu]") {
+  const ParsedRecord parsed =
+      ParseRecord(R"({"query":"<img>a/b.JPG</img><img> c d.png</img>\nQ","response":"A"})");
+  CHECK(parsed.record.images == std::vector<std::string>{"a/b.JPG", " c d.png"});
+  CHECK(parsed.record.turns[0].text == "<image><image>\nQ");
+}
+
 TEST_CASE("videos of each form are found", "[data][cpu]") {
   const std::string pair = R"("query":"<image><video><video>","response":"A"})";
   const ParsedRecord parsed = ParseRecord(
@@ -273,6 +280,8 @@ TEST_CASE("descriptions of functions are lines of JSON in Qwen's form", "[data][
   // LLaMA-Factory and ms-swift keep them as text.
   CHECK(ParseRecord(R"({"tools":"[{\"name\":\"f\",\"b\":1,\"a\":[2]}, {\"name\":\"g\"}]",)" + pair)
             .record.tools == lines);
+  CHECK(ParseRecord(R"({"tools":["{\"name\":\"f\",\"b\":1,\"a\":[2]}","{\"name\":\"g\"}"],)" + pair)
+            .record.tools == lines);
   CHECK(ParseRecord(R"({"tools":"[]",)" + pair).record.tools.empty());
   CHECK(ParseRecord(R"({"tools":null,)" + pair).record.tools.empty());
 }
@@ -281,7 +290,15 @@ TEST_CASE("what a form cannot say is one clear line", "[data][cpu]") {
   const std::string pair = R"("query":"Q","response":"A"})";
   const std::vector<std::pair<std::string, std::string>> cases = {
       {R"({"coco":{"root":"a","annotation":"b.jsonl"}})", "meta file of InternVL"},
-      {R"({"question":"Q","answer":"A"})", "there is no conversation: none of"},
+      {R"({"question":"Q","caption":"A"})", "there is no conversation: none of"},
+      {R"({"question":"Q","answer":"A","solution":"B"})", "both 'answer' and 'solution' are given"},
+      {R"({"question":"Q","problem":"P","answer":"A"})", "both 'question' and 'problem' are given"},
+      {R"({"question":"Q","answers":[1]})", "'answers' is no text"},
+      {R"({"question":"Q","answer":7})", "'answer' is no text"},
+      {R"({"tools":["{}"],)" + pair, "'tools' is no list of functions"},
+      {R"({"tools":["{"],)" + pair, "'tools':1:2: syntax error"},
+      {R"({"query":"<image>\n<img>a.png</img>","response":"A"})",
+       "2 <image> in user turns for 1 pictures"},
       {R"({"messages":[],)" + pair, "both 'messages' and 'query' are given"},
       {R"({"tools":"[{}]",)" + pair, "'tools' is no list of functions"},
       {R"({"tools":[1],)" + pair, "'tools' is no list of functions"},
