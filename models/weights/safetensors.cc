@@ -14,6 +14,7 @@
 #include "configs/base/file_handle.h"
 #include "configs/base/json.h"
 #include "configs/base/write_advice.h"
+#include "models/weights/torch_file.h"
 
 namespace equipoise {
 namespace {
@@ -239,17 +240,26 @@ void WriteSafetensors(const std::string& path, const std::map<std::string, LazyT
   file.Sync();
 }
 
+SafetensorsReader::SafetensorsReader(const std::string& path)
+    : file_(IsTorchFile(path) ? SafetensorsFile(path, ReadTorchHeader(path))
+                              : SafetensorsFile(path)) {}
+
 SafetensorsFolder::SafetensorsFolder(const std::string& folder) : folder_(folder) {
-  const std::string single = folder + "/model.safetensors";
-  const std::string index = single + ".index.json";
-  if (std::filesystem::exists(single)) {
-    files_.push_back(std::make_unique<SafetensorsReader>(single));
-    for (const auto& [name, entry] : files_[0]->entries()) owner_[name] = 0;
-  } else if (std::filesystem::exists(index)) {
-    OpenShards(index);
-  } else {
-    throw DataError(folder + ": holds neither model.safetensors nor model.safetensors.index.json");
+  for (const char* name : {"model.safetensors", "pytorch_model.bin"}) {
+    const std::string single = fmt::format("{}/{}", folder, name);
+    if (std::filesystem::exists(single)) {
+      files_.push_back(std::make_unique<SafetensorsReader>(single));
+      for (const auto& [tensor, entry] : files_[0]->entries()) owner_[tensor] = 0;
+      return;
+    }
+    if (std::filesystem::exists(single + ".index.json")) {
+      OpenShards(single + ".index.json");
+      return;
+    }
   }
+  throw DataError(folder +
+                  ": holds no weights: neither model.safetensors nor pytorch_model.bin, nor one of "
+                  "them with .index.json");
 }
 
 void SafetensorsFolder::OpenShards(const std::string& index_path) {

@@ -15,10 +15,11 @@
 
 namespace equipoise {
 
-// Reads the tensors of one safetensors file. Throws DataError that begins with `path:`.
+// Reads the tensors of one file, safetensors or PyTorch's (torch_file.h). Throws DataError that
+// begins with `path:`.
 class SafetensorsReader {
  public:
-  explicit SafetensorsReader(const std::string& path) : file_(path) {}
+  explicit SafetensorsReader(const std::string& path);
 
   const std::string& path() const { return file_.path(); }
   const std::map<std::string, SafetensorsEntry>& entries() const { return file_.header().entries; }
@@ -56,8 +57,8 @@ class SafetensorsReader {
 void WriteSafetensors(const std::string& path, const std::map<std::string, LazyTensor>& tensors,
                       const std::map<std::string, std::string>& metadata = {});
 
-// The weights of a folder: model.safetensors, or the shards of model.safetensors.index.json. Throws
-// DataError.
+// The weights of a folder: model.safetensors, or the shards of model.safetensors.index.json; else
+// pytorch_model.bin, or the shards of pytorch_model.bin.index.json. Throws DataError.
 class SafetensorsFolder {
  public:
   explicit SafetensorsFolder(const std::string& folder);

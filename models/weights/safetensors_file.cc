@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 #include <set>
+#include <utility>
 
 #include "configs/base/error.h"
 #include "configs/base/json.h"
@@ -171,6 +172,13 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path) {
   ReadAt(file_, path, 8, static_cast<int64_t>(length), text.data());
   data_begin_ = 8 + static_cast<int64_t>(length);
   header_ = ParseSafetensorsHeader(text, opened.bytes - data_begin_, path);
+}
+
+SafetensorsFile::SafetensorsFile(const std::string& path, SafetensorsHeader header)
+    : path_(path), header_(std::move(header)) {
+  OpenedFile opened = OpenRegularFile(path);
+  if (!opened.problem.empty()) Refuse(path, opened.problem);
+  file_ = std::move(opened.file);
 }
 
 const SafetensorsEntry& SafetensorsFile::Find(const std::string& name) const {

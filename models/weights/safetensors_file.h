@@ -38,6 +38,8 @@ class SafetensorsFile {
  public:
   // Reads and checks the header. Throws DataError that begins with `path:`.
   explicit SafetensorsFile(const std::string& path);
+  // A file of another form whose tensors lie in it in the same way: entries are bytes of the file.
+  SafetensorsFile(const std::string& path, SafetensorsHeader header);
 
   const std::string& path() const { return path_; }
   const SafetensorsHeader& header() const { return header_; }

@@ -27,10 +27,12 @@
 #include "models/families/families.h"
 #include "models/spec/model_config.h"
 #include "models/weights/safetensors_file.h"
+#include "models/weights/torch_pickle.h"
 #include "parallel/schedule/schedule_text.h"
 #include "tests/data/image_samples.h"
 #include "tests/data/png_rows.h"
 #include "tests/data/tiny_tokenizer.h"
+#include "tests/models/torch_pickles.h"
 #include "trainer/checkpoint/checkpoint_index.h"
 #include "trainer/checkpoint/checkpoint_integrity.h"
 #include "trainer/checkpoint/checkpoint_json.h"
@@ -179,6 +181,13 @@ void RunModelConfig(std::string_view bytes) {
 void RunSafetensors(std::string_view bytes) {
   try {
     ParseSafetensorsHeader(bytes, 64, "fuzz");
+  } catch (const DataError&) {
+  }
+}
+
+void RunTorchPickle(std::string_view bytes) {
+  try {
+    ReadTensorPickle(bytes, "fuzz");
   } catch (const DataError&) {
   }
 }
@@ -370,6 +379,10 @@ std::vector<FuzzTarget> MakeTargets() {
        JsonWords()},
       {"model_config", RunModelConfig, {kModel}, JsonWords()},
       {"safetensors", RunSafetensors, {kHeader}, JsonWords()},
+      {"torch_pickle",
+       RunTorchPickle,
+       {kStateDict, kDictionary},
+       {"ctorch\n", "ccollections\nOrderedDict\n", "\x8c\4", "\x93", "\x94", ")R", "}(", "u."}},
       {"tokenizer",
        RunTokenizer,
        {TinyTokenizerJson().dump(), TinyWordPieceJson().dump()},
