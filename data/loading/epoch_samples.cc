@@ -24,6 +24,12 @@ int64_t FirstRecord(const CostIndex& index, int64_t source) {
 
 }  // namespace
 
+int64_t RepeatedSources::SamplesOf(int64_t records) const {
+  if (most == 0) return samples;
+  if (samples > 0) return std::min(samples, most);
+  return records > most ? most : 0;
+}
+
 EpochSamples::EpochSamples(const CostIndex* index, const std::vector<RepeatedSources>& repeat,
                            uint64_t seed, int64_t epoch)
     : index_(index) {
@@ -34,9 +40,10 @@ EpochSamples::EpochSamples(const CostIndex* index, const std::vector<RepeatedSou
     block.whole = static_cast<int64_t>(group.times);
     auto part = static_cast<int64_t>((group.times - static_cast<double>(block.whole)) *
                                      static_cast<double>(block.records));
-    const bool fixed = group.samples > 0 || block.whole == 0;
-    if (group.samples > 0) {
-      const auto samples = static_cast<int64_t>(group.times * static_cast<double>(group.samples));
+    const int64_t limit = group.SamplesOf(block.records);
+    const bool fixed = limit > 0 || block.whole == 0;
+    if (limit > 0) {
+      const auto samples = static_cast<int64_t>(group.times * static_cast<double>(limit));
       block.whole = samples / std::max<int64_t>(block.records, 1);
       part = samples % std::max<int64_t>(block.records, 1);
     }

@@ -17,6 +17,10 @@ struct RepeatedSources {
   int64_t sources = 1;
   int64_t samples = 0;  // of their records used in an epoch, `times` so many; 0: all
   TakenPart take = TakenPart::kFirst;
+  int64_t most = 0;  // likewise, where they have more records; 0: all
+
+  // `samples` in force where there are so many records.
+  int64_t SamplesOf(int64_t records) const;
 };
 
 // Samples of an epoch by place, in the order of the index, computed instead of listed. Sources

@@ -43,7 +43,8 @@ std::vector<RepeatedSources> SourceRepeats(const std::vector<SourceConfig>& sour
   std::vector<RepeatedSources> repeats;
   for (const SourceConfig& source : sources) {
     if (source.files > 0)
-      repeats.push_back({source.repeat, source.files, source.samples, source.take});
+      repeats.push_back(
+          {source.repeat, source.files, source.samples, source.take, source.max_samples});
   }
   return repeats;
 }
@@ -157,18 +158,20 @@ BalanceMetrics MeasureStep(const StepBatches& step, const GroupOptions& options,
 }
 
 std::vector<Pack> PackInOrder(const CostIndex& index, int64_t max_tokens, int64_t most,
-                              LossWeight loss) {
+                              LossWeight loss, const EpochSamples* samples) {
   std::vector<int64_t> order;
-  for (int64_t i = 0; i < index.size() && std::ssize(order) < most; ++i) {
-    if (index[i].defect == Defect::kNone) order.push_back(i);
+  const int64_t all = samples == nullptr ? index.size() : samples->size();
+  for (int64_t place = 0; place < all && std::ssize(order) < most; ++place) {
+    const int64_t sample = samples == nullptr ? place : (*samples)[place];
+    if (index[sample].defect == Defect::kNone) order.push_back(sample);
   }
   const SampleGroups groups =
       PackedGroups(SizesOf(index, order), Indices(std::ssize(order)), max_tokens);
   std::vector<Pack> packs;
   for (int64_t i = 0; i < groups.size(); ++i) {
-    std::vector<int64_t> samples;
-    for (const int64_t place : groups[i]) samples.push_back(order[static_cast<size_t>(place)]);
-    packs.push_back(MakePack(index, samples, loss));
+    std::vector<int64_t> of_pack;
+    for (const int64_t place : groups[i]) of_pack.push_back(order[static_cast<size_t>(place)]);
+    packs.push_back(MakePack(index, of_pack, loss));
   }
   return packs;
 }

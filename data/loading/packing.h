@@ -104,8 +104,10 @@ class EpochPacker {
 BalanceMetrics MeasureStep(const StepBatches& step, const GroupOptions& options,
                            int64_t data_ranks);
 
-// The first `most` usable samples in the order of the index, packed: held-out data.
+// The first `most` usable samples in the order of `samples`, or of the index, packed: held-out
+// data.
 std::vector<Pack> PackInOrder(const CostIndex& index, int64_t max_tokens, int64_t most,
-                              LossWeight loss = LossWeight::kToken);
+                              LossWeight loss = LossWeight::kToken,
+                              const EpochSamples* samples = nullptr);
 
 }  // namespace equipoise

@@ -19,6 +19,7 @@ struct SourceConfig {
   double repeat = 1.0;
   int64_t max_tiles = 0;
   int64_t samples = 0;
+  int64_t max_samples = 0;
   TakenPart take = TakenPart::kFirst;
   std::vector<std::string> datasets = {};
   RecordKeys keys = {};
@@ -41,11 +42,15 @@ struct SourceConfig {
           "meta files; with a dataset_info.json its own where not given)");
     visit("repeat", repeat,
           "times that the records are used in an epoch; a fraction below 1 takes the first part; "
-          "held-out records are used once",
+          "held-out records are used once at most",
           Between(0, 1000));
     visit("samples", samples,
           "so many of the records are used in an epoch, some of them again where there are fewer "
           "(times `repeat`); 0 = all",
+          Between(0, kMostSamples));
+    visit("max_samples", max_samples,
+          "at most so many of the records are used in an epoch (times `repeat`), of a list of data "
+          "sets so many of each; 0 = all",
           Between(0, kMostSamples));
     visit("take", take,
           "which of the records they are, or a fraction of `repeat` below 1; random: the same in "
@@ -109,6 +114,8 @@ struct DataConfig {
   std::string chat_template = "chatml";
   std::string system;
   bool image_first = false;
+  std::string train_turns = "all";
+  bool pad_pictures = false;
   int64_t max_tokens = 4096;
   TilesConfig tiles;
   PixelsConfig pixels;
@@ -141,6 +148,13 @@ struct DataConfig {
         "the one picture of a question stands before its text, wherever the text shows it, as "
         "LLaVA's own trainer does; false: where the text shows it, as LLaMA-Factory, ms-swift and "
         "InternVL do");
+    visit("train_turns", train_turns,
+          "answers of a conversation that are trained on; last: the last alone (mask_history of "
+          "LLaMA-Factory)",
+          OneOf({"all", "last"}));
+    visit("pad_pictures", pad_pictures,
+          "pictures are padded to a square with the mean colour, as image_aspect_ratio `pad` of "
+          "LLaVA-1.5, whatever the model's folder says; of models that take one square a picture");
     visit("max_tokens", max_tokens,
           "tokens of a packed row; longer samples are cut, never inside a picture",
           Between(16, 16777215));

@@ -175,7 +175,7 @@ class ChatTemplate::Writer {
   void AddUser(const Turn& turn, std::string_view system) {
     // The order of pictures and videos is that of the record's, so neither moves beside the other.
     const bool videos = turn.frames || (turn.videos && CountOf(kVideo, turn.text) > 0);
-    const bool moves = owner_.image_first_ && !videos;
+    const bool moves = owner_.options_.image_first && !videos;
     const std::string moved = moves ? WithImageFirst(turn.text) : "";
     std::string_view text = moves ? moved : turn.text;
     Add(owner_.user_.before);
@@ -326,11 +326,9 @@ class ChatTemplate::Writer {
 };
 
 ChatTemplate::ChatTemplate(const std::string& name, const std::string& system,
-                           const Tokenizer* tokenizer, int64_t image_token, bool image_first)
-    : form_(FindChatTemplate(name)),
-      system_(system),
-      tokenizer_(tokenizer),
-      image_first_(image_first) {
+                           const Tokenizer* tokenizer, int64_t image_token,
+                           const ChatOptions& options)
+    : form_(FindChatTemplate(name)), system_(system), tokenizer_(tokenizer), options_(options) {
   if (form_ == nullptr) {
     std::string known;
     for (const std::string& each : ChatTemplateNames()) known += (known.empty() ? "" : ", ") + each;
@@ -445,9 +443,12 @@ EncodedConversation ChatTemplate::Encode(const std::vector<Turn>& turns,
   if (form_->place == SystemPlace::kTurn && (own_system || !system.empty())) {
     writer.AddSystem(system);
   }
+  const auto last_answer = std::find_if(
+      turns.rbegin(), turns.rend(), [](const Turn& turn) { return turn.role == Role::kAssistant; });
   for (auto turn = turns.begin() + (own_system ? 1 : 0); turn != turns.end(); ++turn) {
     if (turn->role == Role::kAssistant) {
-      writer.AddAnswer(turn->text, turn->trained);
+      const bool counts = !options_.last_answer || &*turn == &*last_answer;
+      writer.AddAnswer(turn->text, turn->trained && counts);
     } else if (turn->role == Role::kSystem && form_->place == SystemPlace::kTurn) {
       writer.AddSystem(turn->text);
     } else {
@@ -470,7 +471,8 @@ uint64_t ChatTemplate::fingerprint() const {
   for (const Piece& piece : begin_) key += '\0' + std::to_string(piece.token);
   if (!first_marks_) key += '\0' + std::string(image_token_text());
   for (const int32_t id : added_in_texts_) key += "\ntext " + std::to_string(id);
-  if (image_first_) key += '\0' + std::string("picture first");
+  if (options_.image_first) key += '\0' + std::string("picture first");
+  if (options_.last_answer) key += '\0' + std::string("last answer");
   return XXH3_64bits(key.data(), key.size());
 }
 

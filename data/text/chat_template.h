@@ -33,6 +33,14 @@ std::string PlaceVideos(std::vector<Turn>& turns, size_t videos);
 // picture or drop one, and leaves the conversation as it is; else an empty text.
 std::string Truncate(EncodedConversation& conversation, int64_t max_tokens);
 
+// How conversations of training are read, besides the template.
+struct ChatOptions {
+  // A user turn's only `<image>` is on a line of its own before the text, which loses the white
+  // space around it (preprocess_multimodal of LLaVA's code).
+  bool image_first = false;
+  bool last_answer = false;  // the last answer alone is trained on
+};
+
 // Encoder of conversations into ids and loss mask: the forms of data/settings/chat_templates.h, not
 // a template's program, which says nothing of the mask. Special tokens in a text are ordinary text,
 // except grounding marks (<ref>, <box>, <quad>; <|object_ref_start|>, ...), which do not affect the
@@ -50,11 +58,9 @@ class ChatTemplate {
   // Throws DataError when the tokenizer lacks a token of the template, ConfigError for an unknown
   // name. `system` replaces the template's own system text when not empty. `tokenizer` must outlive
   // this object. `image_token`: the context token of pictures that the model names; without one
-  // among those that the tokenizer has, it is the first of them. `image_first`: a user turn's only
-  // `<image>` is on a line of its own before the text, which loses the white space around it
-  // (preprocess_multimodal of LLaVA's code).
+  // among those that the tokenizer has, it is the first of them.
   ChatTemplate(const std::string& name, const std::string& system, const Tokenizer* tokenizer,
-               int64_t image_token = -1, bool image_first = false);
+               int64_t image_token = -1, const ChatOptions& options = {});
 
   // Encodes `turns`, with `image_tokens[i]` context tokens for picture or video i. REQUIRES: as
   // many `<image>` and `<video>` in user turns (see PlaceImages). `with_answer_prompt` ends with
@@ -101,7 +107,7 @@ class ChatTemplate {
   const ChatTemplateForm* form_;
   std::string system_;
   const Tokenizer* tokenizer_;
-  bool image_first_;
+  ChatOptions options_;
   int32_t end_of_turn_ = -1;
   int image_marks_ = -1;     // index of the tokens of pictures; -1: the tokenizer has none
   bool first_marks_ = true;  // it is the first that the tokenizer has

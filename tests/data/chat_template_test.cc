@@ -158,37 +158,6 @@ TEST_CASE("added tokens that are not special are tokens in any text", "[data][cp
   CHECK(answer.trained[static_cast<size_t>(think - answer.ids.begin())] == 1);
 }
 
-TEST_CASE("a question's picture stands before its text, as LLaVA's trainer places it",
-          "[data][cpu]") {
-  const Tokenizer tokenizer = MarkedTokenizer();
-  const ChatTemplate as_written("chatml", "", &tokenizer);
-  const ChatTemplate first("chatml", "", &tokenizer, -1, /*image_first=*/true);
-  CHECK(first.fingerprint() != as_written.fingerprint());
-  const auto ids = [](const ChatTemplate& chat, const std::string& text, size_t pictures) {
-    return chat.Encode({{Role::kUser, text}}, std::vector<int64_t>(pictures, 2)).ids;
-  };
-  for (const char* text : {"hello\n<image>", "<image>hello", " <image>\nhello ", "he<image>llo"}) {
-    INFO(text);
-    CHECK(ids(first, text, 1) == ids(as_written, "<image>\nhello", 1));
-  }
-  for (const auto& [text, pictures] : {std::pair(" hello ", 0), {"a<image>b<image>", 2}}) {
-    INFO(text);
-    CHECK(ids(first, text, pictures) == ids(as_written, text, pictures));
-  }
-  CHECK(ids(first, "\n<image> ", 1) == ids(as_written, "<image>", 1));
-  // Pictures and videos keep their order, and so do a video's frames.
-  const Turn frames = {.role = Role::kUser, .text = "Frame-1: <image> a", .frames = true};
-  CHECK(first.Encode({frames}, {2}).ids == as_written.Encode({frames}, {2}).ids);
-  const Tokenizer with_videos = ReadTokenizerJson(TinyVideoTokenizerJson());
-  const ChatTemplate video_as_written("chatml", "", &with_videos);
-  const ChatTemplate video_first("chatml", "", &with_videos, -1, /*image_first=*/true);
-  const Turn both = {.role = Role::kUser, .text = "<video> and <image>", .videos = true};
-  CHECK(video_first.Encode({both}, {2, 3}).ids == video_as_written.Encode({both}, {2, 3}).ids);
-  const std::vector<Turn> answer = {{Role::kUser, "<image>a"}, {Role::kAssistant, "us <image>"}};
-  CHECK(first.Encode(answer, {2}).ids ==
-        as_written.Encode({{Role::kUser, "<image>\na"}, answer[1]}, {2}).ids);
-}
-
 TEST_CASE("an answer prompt ends with the assistant's header", "[data][cpu]") {
   const Tokenizer tokenizer = MarkedTokenizer();
   const ChatTemplate chat("chatml", "", &tokenizer);

@@ -195,7 +195,16 @@ TEST_CASE("a number of samples is the same in all epochs", "[data][cpu]") {
   CHECK(list({{0.001, 2}, {0, 1}}, 3, 0) == std::vector<int64_t>{0});  // at least one
   SourceConfig source{"a.jsonl"};
   source.samples = 7;
+  source.max_samples = 5;
   CHECK(SourceRepeats({source})[0].samples == 7);
+  CHECK(SourceRepeats({source})[0].SamplesOf(3) == 5);
+  // At most so many: the first, of sources with more.
+  const RepeatedSources few = {1, 2, 0, TakenPart::kFirst, 3}, none = {0, 1};
+  CHECK(list({few, none}, 3, 4) == std::vector<int64_t>{0, 1, 2});
+  CHECK(list({{2, 2, 0, TakenPart::kLast, 3}, none}, 3, 4) ==
+        std::vector<int64_t>{44, 45, 46, 47, 48, 49});
+  CHECK(list({{1, 2, 0, TakenPart::kFirst, 50}, none}, 3, 4).size() == 50);
+  CHECK(list({{1, 2, 70, TakenPart::kFirst, 60}, none}, 3, 4).size() == 60);
 }
 
 TEST_CASE("the order depends on seed and epoch alone", "[data][cpu]") {

@@ -13,12 +13,14 @@ from safetensors.torch import load_file, save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from tokenizers import processors, trainers
 from transformers import (
+    AutoImageProcessor,
     CLIPVisionConfig,
     LlamaConfig,
     LlavaConfig,
     LlavaForConditionalGeneration,
 )
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+from transformers.models.llava.image_processing_pil_llava import LlavaImageProcessorPil
 
 import tiny_case
 
@@ -114,6 +116,32 @@ def check_samples(results, folder, config, records, tokenizer):
         results.check(f"record {index}: pixels of its image processor", error <= 1e-6, error)
 
 
+def check_padding(results, folder, config, records):
+    """data.pad_pictures: pixels of Transformers' processor that pads, here and in what is exported."""
+    with open(f"{folder}/llava/preprocessor_config.json", encoding="utf8") as file:
+        settings = {k: v for k, v in json.load(file).items() if not k.endswith("_type")}
+    processor = LlavaImageProcessorPil(**dict(settings, do_pad=True))
+    record, out = records[0], f"{folder}/padded.safetensors"
+    picture = Image.new("RGB", (90, 60), (200, 30, 60))
+    name = record["image"] if isinstance(record["image"], str) else record["image"][0]
+    picture.save(f"{folder}/images/{name}", quality=92)
+    done = tiny_case.run(config, 1, "data", "show", "0", "--pixels", out, data__pad_pictures="true")
+    results.check("a padded picture is shown", done.returncode == 0, done.stderr[-300:])
+    want = processor([Image.open(f"{folder}/images/{name}").convert("RGB")],
+                     return_tensors="pt")["pixel_values"]
+    error = (load_file(out)["pixel_values"] - want).abs().max().item()
+    results.check("its pixels are those of the processor that pads", error <= 1e-6, error)
+    run = f"{folder}/padded"
+    done = tiny_case.run(config, 1, data__pad_pictures="true", run__dir=run, train__steps=2)
+    results.check("trains on padded pictures", done.returncode == 0, done.stderr[-300:])
+    done = tiny_case.program("export", run, "--out", f"{run}_exported")
+    exported = AutoImageProcessor.from_pretrained(f"{run}_exported", backend="pil")
+    got = exported([Image.open(f"{folder}/images/{name}").convert("RGB")],
+                   return_tensors="pt")["pixel_values"]
+    results.check("Transformers pads as the exported folder says",
+                  done.returncode == 0 and torch.equal(got, want), done.stderr[-300:])
+
+
 def greedy(model, ids, pixels):
     inputs = {"input_ids": torch.tensor([ids]), "attention_mask": torch.ones(1, len(ids)).long()}
     if pixels is not None:
@@ -200,6 +228,7 @@ def main():
                          train__global_batch=2)
     results.check("the first stage of LLaVA's training", done.returncode == 0,
                   done.stderr.strip()[-400:])
+    check_padding(results, folder, config, records)
     check_export(results, folder, tokenizer)
     for where in (f"{folder}/run", f"{folder}/exported"):
         check_answers(results, folder, where, tokenizer)

@@ -38,6 +38,20 @@ TEST_CASE("limits say where they come from", "[group_settings][cpu]") {
   CHECK(text({7175, 2048}, {0, 0}, 4096) == "7 tiles (chosen) and 2048 tokens (chosen)");
 }
 
+TEST_CASE("epochs are as many steps as they take", "[group_settings][cpu]") {
+  TrainSection train;
+  train.steps = 7;
+  train.global_batch = 16;
+  CHECK(StepsOf(train, 100) == 7);
+  train.epochs = 1;
+  CHECK(StepsOf(train, 160) == 10);
+  CHECK(StepsOf(train, 161) == 11);
+  train.epochs = 2.5;
+  CHECK(StepsOf(train, 160) == 25);
+  train.epochs = 1e-6;
+  CHECK(StepsOf(train, 160) == 1);
+}
+
 TEST_CASE("limits in tiles become the encoder's patches", "[group_settings][cpu]") {
   ImageSpec images;
   images.rows_per_tile = 1025;

@@ -213,22 +213,42 @@ TEST_CASE("a source without a file of records is the configuration's fault", "[s
   }
 }
 
-TEST_CASE("held-out records are used once each", "[settings][cpu]") {
+TEST_CASE("steps of the command line come before epochs of the file", "[settings][cpu]") {
+  const ScratchFolder scratch;
+  const std::string path = scratch.Path("a.yaml");
+  WriteText(path, "train: {epochs: 3}\n");
+  CHECK(ReadRunConfig(path, {}).train.epochs == 3);
+  CHECK(ReadRunConfig(path, {{"train.steps", "5"}}).train.epochs == 0);
+  CHECK(ReadRunConfig(path, {{"train.steps", "5"}, {"train.epochs", "2"}}).train.epochs == 2);
+}
+
+TEST_CASE("held-out records are used once at most", "[settings][cpu]") {
   const ScratchFolder scratch;
   const std::string path = scratch.Path("a.yaml"), meta = scratch.Path("meta.json");
   const auto read = [&](const char* section, const char* list, const std::string& source) {
     WriteText(path, fmt::format("{}: {{{}: [{{annotations: {}}}]}}\n", section, list, source));
     return ReadRunConfig(path, {});
   };
-  CHECK_THROWS_WITH(read("data", "eval", "a.jsonl, repeat: 0.5"),
-                    "data.eval.0.repeat: only sources to train on are repeated; leave it out, and "
-                    "set eval.samples to use fewer");
-  CHECK_THROWS_WITH(read("eval", "answers", "a.jsonl, repeat: 2"),
-                    Catch::Contains("eval.answers.0.repeat") &&
-                        Catch::Contains("eval.answer_samples to use fewer"));
+  CHECK_THROWS_WITH(read("data", "eval", "a.jsonl, repeat: 2"),
+                    "data.eval.0.repeat: only sources to train on are repeated; leave it out");
+  const SourceConfig part =
+      read("data", "eval", "a.jsonl, repeat: 0.5, samples: 7, take: last").data.eval[0];
+  CHECK(part.repeat == 0.5);
+  CHECK(part.samples == 0);
+  CHECK(part.max_samples == 7);  // never twice
+  CHECK(part.take == TakenPart::kLast);
+  for (const char* key : {"repeat: 0.5", "samples: 2", "max_samples: 2", "take: last"}) {
+    INFO(key);
+    CHECK_THROWS_WITH(read("eval", "answers", std::string("a.jsonl, ") + key),
+                      Catch::Contains("eval.answers.0.") &&
+                          Catch::Contains("set eval.answer_samples to use fewer"));
+  }
+  CHECK(read("data", "train", "a.jsonl, max_samples: 3").data.train[0].max_samples == 3);
   WriteText(meta, R"({"a": {"annotation": "a.jsonl", "repeat_time": 3}})");
   CHECK(read("data", "eval", meta).data.eval[0].repeat == 1);
   CHECK(read("data", "train", meta).data.train[0].repeat == 3);
+  CHECK(read("data", "train", meta + ", max_samples: 4").data.train[0].max_samples == 4);
+  CHECK(read("data", "eval", meta + ", max_samples: 4").data.eval[0].max_samples == 4);
 }
 
 TEST_CASE("a meta file of InternVL is the list of its data sets", "[settings][cpu]") {

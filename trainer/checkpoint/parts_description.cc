@@ -178,6 +178,10 @@ void WritePartsDescription(const ModelSection& model, const ModelConfig& config,
   }
 }
 
+void WriteImageProcessor(const ModelConfig& config, const std::string& folder) {
+  SmallFiles(folder).Write("preprocessor_config.json", config.preprocessor);
+}
+
 void WriteChatTemplate(const ChatTemplate& chat, const std::string& folder) {
   const SmallFiles files(folder);
   // Transformers would read another template from these too, or before it.

@@ -16,6 +16,10 @@ namespace equipoise {
 void WritePartsDescription(const ModelSection& model, const ModelConfig& config,
                            const std::string& to);
 
+// Writes how pictures are prepared in place of what the folder of a model says. Throws RunError
+// when a file cannot be written.
+void WriteImageProcessor(const ModelConfig& config, const std::string& folder);
+
 // Writes the chat template that a run trains with into the folder that describes its model, in
 // place of the one that is there. Throws RunError when a file cannot be written or removed.
 void WriteChatTemplate(const ChatTemplate& chat, const std::string& folder);

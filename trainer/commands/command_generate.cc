@@ -40,6 +40,7 @@
 #include "trainer/planner/make_plan.h"
 #include "trainer/run/parallel_model.h"
 #include "trainer/run/set_up_run.h"
+#include "trainer/settings/data_options.h"
 #include "trainer/settings/model_section.h"
 #include "trainer/settings/run_config.h"
 #include "trainer/settings/vocabulary.h"
@@ -194,7 +195,7 @@ class Answerer {
     data_ = config.data;
     tokenizer_ = std::make_unique<Tokenizer>(Tokenizer::Read(source.folder));
     template_ = std::make_unique<ChatTemplate>(data_.chat_template, data_.system, tokenizer_.get(),
-                                               config_.image_token_id, data_.image_first);
+                                               config_.image_token_id, ChatOptionsOf(data_));
     if (config_.image_token_id < 0) config_.image_token_id = template_->image_token();
     CheckVocabulary(source.folder, config_, *tokenizer_, *template_);
     recorder_ = std::make_unique<TimelineRecorder>(mpi.rank());

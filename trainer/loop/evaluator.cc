@@ -41,8 +41,10 @@ std::optional<double> Evaluator::HeldOutLoss(Replica& replica) {
   const auto measuring = context_.activity.During("measuring the held-out loss");
   const RunConfig& config = context_.config;
   ParallelModel& model = replica.model();
-  const std::vector<Pack> packs =
-      PackInOrder(held_out_->index, config.data.max_tokens, config.eval.samples);
+  const EpochSamples samples(&held_out_->index, SourceRepeats(config.data.eval),
+                             static_cast<uint64_t>(config.train.seed), /*epoch=*/0);
+  const std::vector<Pack> packs = PackInOrder(held_out_->index, config.data.max_tokens,
+                                              config.eval.samples, LossWeight::kToken, &samples);
   double weight = 0;
   const auto pack_of = [&](int i) -> const Pack& {
     const int pack = replica.data_rank() + i * replica.data_ranks();

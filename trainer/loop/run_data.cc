@@ -48,14 +48,23 @@ RunData::RunData(RunContext& context)
   RequireEqual(context.world(), "the cost index", index().hash());
   CheckModel(context.config, model_config());
   RequirePicturesToTrain(context.config, opened_);
+  SetSteps();
+}
+
+void RunData::SetSteps() {
+  TrainSection& train = context_.config.train;
+  if (train.epochs > 0)
+    train.steps = StepsOf(train, MakePacker(/*data_ranks=*/1).Summarize(0).groups);
 }
 
 void RunData::FixLimits(const PlanPrediction& prediction) {
   if (prediction.tokens > 0) limits_ = {prediction.tiles, prediction.tokens};
-  if (prediction.global_batch == 0) return;
-  context_.config.balance.tiles = prediction.tiles;
-  context_.config.balance.tokens = prediction.tokens;
-  context_.config.train.global_batch = prediction.global_batch;
+  if (prediction.global_batch > 0) {
+    context_.config.balance.tiles = prediction.tiles;
+    context_.config.balance.tokens = prediction.tokens;
+    context_.config.train.global_batch = prediction.global_batch;
+  }
+  SetSteps();
 }
 
 EpochPacker RunData::MakePacker(int data_ranks) const {

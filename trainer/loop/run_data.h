@@ -34,7 +34,7 @@ class RunData {
   const SampleCosts& costs() const { return costs_; }  // of an epoch
 
   // Fixes the limits for which a plan was made; they replace the configuration's where the planner
-  // has chosen others.
+  // has chosen others. The steps of train.epochs are counted again.
   void FixLimits(const PlanPrediction& prediction);
   const PackLimits& limits() const { return limits_; }  // of the plan
 
@@ -44,6 +44,9 @@ class RunData {
   void LogBalance(int data_ranks, int64_t epoch) const;
 
  private:
+  // Makes train.steps those of train.epochs.
+  void SetSteps();
+
   RunContext& context_;
   BalanceSection requested_;  // `balance` as given, before FixLimits()
   PackLimits limits_;

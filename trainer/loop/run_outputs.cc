@@ -111,7 +111,10 @@ void RunOutputs::WriteDescription(const TrainingPlan& planned) const {
   WriteFileDurably(folder_.Path("plan.yaml"),
                    PlanToYaml(planned.plan, planned.prediction, runs_ahead));
   const std::string description = ModelDescriptionFolder(folder_.dir());
-  if (!config.model.hf.empty()) CopyModelDescription(config.model.hf, description);
+  if (!config.model.hf.empty()) {
+    CopyModelDescription(config.model.hf, description);
+    if (config.data.pad_pictures) WriteImageProcessor(data_.model_config(), description);
+  }
   if (!config.model.llm.empty())
     WritePartsDescription(config.model, data_.model_config(), description);
   if (!config.data.tokenizer.empty()) CopyModelDescription(config.data.tokenizer, description);

@@ -25,6 +25,7 @@
 #include "trainer/planner/sample_costs.h"
 #include "trainer/settings/diloco.h"
 #include "trainer/settings/fp8.h"
+#include "trainer/settings/group_settings.h"
 #include "trainer/settings/model_section.h"
 #include "trainer/settings/run_cluster.h"
 #include "trainer/settings/run_style.h"
@@ -147,10 +148,11 @@ PlanRequest PlanRequestOf(const RunConfig& config, const ModelConfig& model,
 namespace {
 
 // PlanRun() of one island.
-PlanReport PlanIsland(const RunConfig& config, const PlanTarget& target, const OrderPlans& order) {
+PlanReport PlanIsland(RunConfig config, const PlanTarget& target, const OrderPlans& order) {
   const ModelConfig model = ModelConfigOf(config);
   const SampleCosts costs = GatherSampleCosts(config, model);
   PlannedRun planned = PlanWorkload(costs, config, model);
+  config.train.steps = StepsOf(config.train, planned.epoch_packs / target.islands);
   const int64_t global_batch = target.islands * config.train.global_batch;
   if (planned.epoch_packs < global_batch) {
     throw DataError(fmt::format(
@@ -186,9 +188,10 @@ PlanReport PlanIsland(const RunConfig& config, const PlanTarget& target, const O
   report.oversize = planned.oversize;
   report.histograms = Histograms(costs.list, planned.images);
   report.samples_per_pack = planned.samples_per_pack;
-  report.steps = config.train.steps;
   report.epoch_steps =
       static_cast<double>(planned.epoch_packs) / static_cast<double>(report.global_batch());
+  const double of_epochs = config.train.epochs * report.epoch_steps;
+  report.steps = of_epochs > 0 ? std::llround(std::ceil(of_epochs)) : config.train.steps;
   const BalanceBeforeAfter balance = planned.balance(plan.data());
   report.before = balance.before;
   report.after = balance.after;

@@ -116,7 +116,7 @@ struct Reading {
   Reading(const RunConfig& config, const ModelConfig& model)
       : tokenizer(ReadTokenizer(config)),
         chat_template(config.data.chat_template, config.data.system, &tokenizer,
-                      model.image_token_id, config.data.image_first),
+                      model.image_token_id, ChatOptionsOf(config.data)),
         options(SampleOptionsOf(config.data, model)) {}
 
   Tokenizer tokenizer;
@@ -210,7 +210,8 @@ void ScaleToEpoch(const std::vector<SourceConfig>& train, std::vector<SomeRecord
     const size_t end = source + static_cast<size_t>(group.sources);
     double all = 0, times = group.times;
     for (size_t i = source; i < end; ++i) all += sources[i].total;
-    if (group.samples > 0 && all > 0) times *= static_cast<double>(group.samples) / all;
+    const int64_t limit = group.SamplesOf(std::llround(all));
+    if (limit > 0 && all > 0) times *= static_cast<double>(limit) / all;
     for (; source < end; ++source) sources[source].total *= times;
   }
 }

@@ -82,7 +82,7 @@ OpenedData::OpenedData(const RunConfig& config, const std::vector<SourceConfig>&
     : model_config(ModelConfigOf(config)),
       tokenizer(ReadTokenizer(config)),
       chat_template(config.data.chat_template, config.data.system, &tokenizer,
-                    model_config.image_token_id, config.data.image_first),
+                    model_config.image_token_id, ChatOptionsOf(config.data)),
       opened((CheckSettings(config),
               CheckVocabulary(TokenizerPath(config), model_config, tokenizer, chat_template),
               OpenIndex(config, sources, *this, world, options))),

@@ -21,6 +21,10 @@ std::string TokenizerPath(const RunConfig& config) {
   return path;
 }
 
+ChatOptions ChatOptionsOf(const DataConfig& data) {
+  return {.image_first = data.image_first, .last_answer = data.train_turns == "last"};
+}
+
 Tokenizer ReadTokenizer(const RunConfig& config) {
   const std::string path = TokenizerPath(config);
   if (config.model.llm.empty()) return Tokenizer::Read(path);

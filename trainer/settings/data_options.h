@@ -3,6 +3,7 @@
 #include <string>
 
 #include "data/records/sample_scanner.h"
+#include "data/text/chat_template.h"
 #include "data/text/tokenizer.h"
 #include "models/spec/model_config.h"
 #include "trainer/settings/run_config.h"
@@ -16,6 +17,8 @@ std::string TokenizerPath(const RunConfig& config);
 
 // Reads it; a model from parts adds the tokens that it needs for pictures.
 Tokenizer ReadTokenizer(const RunConfig& config);
+
+ChatOptions ChatOptionsOf(const DataConfig& data);
 
 // The settings, besides records and pictures, on which the model's input depends.
 SampleOptions SampleOptionsOf(const DataConfig& data, const ModelConfig& model);

@@ -45,6 +45,13 @@ GroupOptions GroupOptionsOf(const RunConfig& config, const LoadCost& cost,
   return options;
 }
 
+int64_t StepsOf(const TrainSection& train, int64_t epoch_packs) {
+  if (train.epochs == 0) return train.steps;
+  const double packs = train.epochs * static_cast<double>(epoch_packs);
+  return std::max<int64_t>(
+      1, std::llround(std::ceil(packs / static_cast<double>(train.global_batch))));
+}
+
 GroupOptions RandomBaseline(const GroupOptions& options, double samples_per_group) {
   GroupOptions random = options;
   random.method = GroupMethod::kRandom;

@@ -17,6 +17,10 @@ GroupLimits LimitsOf(int64_t tiles, int64_t tokens, const ImageSpec& images);
 // 0; ChooseLimits() chooses them from the samples.
 GroupOptions GroupOptionsOf(const RunConfig& config, const LoadCost& cost, const ImageSpec& images);
 
+// The steps of a run: those of train.epochs, rounded up, of so many packs each; where there is
+// none, train.steps.
+int64_t StepsOf(const TrainSection& train, int64_t epoch_packs);
+
 // The baseline for balance metrics, as in trainers without balancing: the same samples in random
 // padded groups, with the mean number of samples of the actual groups each.
 GroupOptions RandomBaseline(const GroupOptions& options, double samples_per_group);

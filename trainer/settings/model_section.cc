@@ -195,6 +195,15 @@ void UsePixels(const DataConfig& data, ModelConfig* model) {
       throw ConfigError(fmt::format("{}: {} to {}: {}", key, pixels.min, pixels.max, error.what()));
     }
   };
+  if (data.pad_pictures) {
+    if (ImageSpecOf(*model).kind != ImageSpec::Kind::kSquare) {
+      throw ConfigError(
+          "data.pad_pictures: this model takes no picture as one square; leave it out");
+    }
+    if (!model->preprocessor.is_object()) model->preprocessor = Json::object();
+    model->preprocessor["do_pad"] = true;
+    model->preprocessor["image_processor_type"] = "LlavaImageProcessor";  // Transformers' that pads
+  }
   model->min_pixels = data.pixels.min;
   model->max_pixels = data.pixels.max;
   check("data.pixels", data.pixels);

@@ -88,6 +88,7 @@ struct LearningRateSection {
 
 struct TrainSection {
   int64_t steps = 200;
+  double epochs = 0;
   int64_t seed = 0;
   std::string device = "auto";
   std::string kernels = "auto";
@@ -116,6 +117,10 @@ struct TrainSection {
   template <class Visitor>
   void VisitFields(Visitor& visit) {
     visit("steps", steps, "optimizer steps", Between(1, 1e12));
+    visit("epochs", epochs,
+          "passes over the data, such as 3 or 0.5, which decide train.steps then (not that of "
+          "--set); 0 = train.steps counts",
+          Between(0, 1e6));
     visit("seed", seed, "of random weights and of the samples' order", Between(0, 4294967295.0));
     visit("device", device, "where ranks compute; auto: on GPUs where there are some",
           OneOf({"auto", "cpu", "cuda"}));

@@ -195,18 +195,39 @@ void CheckSources(const std::vector<SourceConfig>& sources, const char* key) {
   }
 }
 
-// Held-out records are used once each, whatever times a meta file of training data gives.
-void UseOnce(std::vector<SourceConfig>& sources, const char* key, const char* samples) {
+// Held-out records are used once at most, whatever times a list of training data gives.
+void UseOnce(std::vector<SourceConfig>& sources, const char* key) {
   for (size_t i = 0; i < sources.size(); ++i) {
-    if (sources[i].repeat == 1 && sources[i].samples == 0) continue;
-    throw ConfigError(
-        fmt::format("{}.{}.{}: only sources to train on are repeated; leave it out, and set {} "
-                    "to use fewer",
-                    key, i, sources[i].repeat == 1 ? "samples" : "repeat", samples));
+    if (sources[i].repeat > 1) {
+      throw ConfigError(
+          fmt::format("{}.{}.repeat: only sources to train on are repeated; leave it out", key, i));
+    }
+    if (sources[i].samples == 0) continue;
+    sources[i].max_samples = sources[i].samples;
+    sources[i].samples = 0;
   }
   ExpandSources(sources);
-  for (SourceConfig& source : sources)
+  for (SourceConfig& source : sources) {
+    if (source.listed_in.empty()) continue;
     source.repeat = 1, source.samples = 0, source.take = TakenPart::kFirst;
+  }
+}
+
+// Questions are asked from the first on.
+void RefuseParts(const std::vector<SourceConfig>& sources, const char* key, const char* samples) {
+  for (size_t i = 0; i < sources.size(); ++i) {
+    const SourceConfig& source = sources[i];
+    const char* part = source.repeat < 1                  ? "repeat"
+                       : source.samples > 0               ? "samples"
+                       : source.max_samples > 0           ? "max_samples"
+                       : source.take != TakenPart::kFirst ? "take"
+                                                          : nullptr;
+    if (part == nullptr) continue;
+    throw ConfigError(
+        fmt::format("{}.{}.{}: questions are asked from the first on; leave it out, "
+                    "and set {} to use fewer",
+                    key, i, part, samples));
+  }
 }
 
 }  // namespace
@@ -230,6 +251,7 @@ void ExpandSources(std::vector<SourceConfig>& sources) {
                                      : meta ? SourcesIn(*meta, source)
                                             : std::vector{source};
     for (SourceConfig& set : sets) {
+      set.max_samples = source.max_samples;
       const std::vector<std::string> files = FilesOf(set.annotations);
       if (files.size() > 1) set.range = set.annotations;
       set.files = std::ssize(files);
@@ -256,12 +278,19 @@ std::vector<SourceConfig> WithRanges(const std::vector<SourceConfig>& sources) {
 RunConfig ReadRunConfig(const std::string& path, const std::vector<Override>& overrides) {
   RunConfig config;
   ReadConfig(path, overrides, config);
+  // Steps of the command line are of this run, epochs those of the recipe.
+  const auto given = [&](std::string_view key) {
+    return std::any_of(overrides.begin(), overrides.end(),
+                       [&](const Override& each) { return each.key == key; });
+  };
+  if (given("train.steps") && !given("train.epochs")) config.train.epochs = 0;
   CheckSources(config.data.train, "data.train");
   CheckSources(config.data.eval, "data.eval");
   CheckSources(config.eval.answers, "eval.answers");
   ExpandSources(config.data.train);
-  UseOnce(config.data.eval, "data.eval", "eval.samples");
-  UseOnce(config.eval.answers, "eval.answers", "eval.answer_samples");
+  UseOnce(config.data.eval, "data.eval");
+  RefuseParts(config.eval.answers, "eval.answers", "eval.answer_samples");
+  UseOnce(config.eval.answers, "eval.answers");
   return config;
 }
 

@@ -1,0 +1,62 @@
+// What ChatOptions change in a conversation.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "data/text/chat_template.h"
+#include "tests/data/tiny_tokenizer.h"
+
+namespace equipoise {
+namespace {
+
+TEST_CASE("a question's picture stands before its text, as LLaVA's trainer places it",
+          "[data][cpu]") {
+  const Tokenizer tokenizer = ReadTokenizerJson(TinyTokenizerJson());
+  const ChatTemplate as_written("chatml", "", &tokenizer);
+  const ChatTemplate first("chatml", "", &tokenizer, -1, {.image_first = true});
+  CHECK(first.fingerprint() != as_written.fingerprint());
+  const auto ids = [](const ChatTemplate& chat, const std::string& text, size_t pictures) {
+    return chat.Encode({{Role::kUser, text}}, std::vector<int64_t>(pictures, 2)).ids;
+  };
+  for (const char* text : {"hello\n<image>", "<image>hello", " <image>\nhello ", "he<image>llo"}) {
+    INFO(text);
+    CHECK(ids(first, text, 1) == ids(as_written, "<image>\nhello", 1));
+  }
+  for (const auto& [text, pictures] : {std::pair(" hello ", 0), {"a<image>b<image>", 2}}) {
+    INFO(text);
+    CHECK(ids(first, text, pictures) == ids(as_written, text, pictures));
+  }
+  CHECK(ids(first, "\n<image> ", 1) == ids(as_written, "<image>", 1));
+  // Pictures and videos keep their order, and so do a video's frames.
+  const Turn frames = {.role = Role::kUser, .text = "Frame-1: <image> a", .frames = true};
+  CHECK(first.Encode({frames}, {2}).ids == as_written.Encode({frames}, {2}).ids);
+  const Tokenizer with_videos = ReadTokenizerJson(TinyVideoTokenizerJson());
+  const ChatTemplate video_as_written("chatml", "", &with_videos);
+  const ChatTemplate video_first("chatml", "", &with_videos, -1, {.image_first = true});
+  const Turn both = {.role = Role::kUser, .text = "<video> and <image>", .videos = true};
+  CHECK(video_first.Encode({both}, {2, 3}).ids == video_as_written.Encode({both}, {2, 3}).ids);
+  const std::vector<Turn> answer = {{Role::kUser, "<image>a"}, {Role::kAssistant, "us <image>"}};
+  CHECK(first.Encode(answer, {2}).ids ==
+        as_written.Encode({{Role::kUser, "<image>\na"}, answer[1]}, {2}).ids);
+}
+
+TEST_CASE("the last answer alone is trained on, where it is said", "[data][cpu]") {
+  const Tokenizer tokenizer = ReadTokenizerJson(TinyTokenizerJson());
+  const ChatTemplate all("chatml", "", &tokenizer);
+  const ChatTemplate last("chatml", "", &tokenizer, -1, {.last_answer = true});
+  CHECK(last.fingerprint() != all.fingerprint());
+  std::vector<Turn> turns = {
+      {Role::kUser, "a"}, {Role::kAssistant, "b"}, {Role::kUser, "c"}, {Role::kAssistant, "d"}};
+  const EncodedConversation encoded = last.Encode(turns, {});
+  turns[1].trained = false;
+  CHECK(encoded.ids == all.Encode(turns, {}).ids);
+  CHECK(encoded.trained == all.Encode(turns, {}).trained);
+  turns[3].trained = false;  // in the record
+  const std::vector<uint8_t> none = last.Encode(turns, {}).trained;
+  CHECK(std::count(none.begin(), none.end(), 1) == 0);
+}
+
+}  // namespace
+}  // namespace equipoise
