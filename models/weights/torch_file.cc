@@ -32,8 +32,7 @@ int64_t CheckKind(const std::string& path) {
   const OpenedFile opened = OpenRegularFile(path);
   if (!opened.problem.empty()) Refuse(path, opened.problem);
   std::array<char, 8> first{};
-  if (ReadFullyAt(opened.file, first.data(), first.size(), 0) !=
-      static_cast<ssize_t>(first.size()))
+  if (ReadFullyAt(opened.file, first.data(), first.size(), 0) != static_cast<ssize_t>(first.size()))
     Refuse(path, "too short for a file of weights");
   const std::string_view text(first.data(), first.size());
   if (text.starts_with("version "))
@@ -64,7 +63,8 @@ class Storages {
                        static_cast<int64_t>(archive_.getRecordSize(record))};
     // Compressed records would hold more bytes than the file: torch.save writes none.
     left_ -= storage.bytes;
-    if (left_ < 0) Refuse(path_, "its records are compressed, or damaged; write it with torch.save");
+    if (left_ < 0)
+      Refuse(path_, "its records are compressed, or damaged; write it with torch.save");
     return found_.emplace(key, storage).first->second;
   }
 
@@ -119,8 +119,7 @@ SafetensorsHeader ReadTorchHeader(const std::string& path) {
     if (!archive.hasRecord("data.pkl") || archive.getRecordSize("data.pkl") > kMaxPickle)
       Refuse(path, "is no archive of torch.save: it has no data.pkl, or one above 10 MB");
     const auto [pickle, size] = archive.getRecord("data.pkl");
-    const auto tensors =
-        ReadTensorPickle({static_cast<const char*>(pickle.get()), size}, path);
+    const auto tensors = ReadTensorPickle({static_cast<const char*>(pickle.get()), size}, path);
     if (tensors.empty()) Refuse(path, "holds no tensors by their names");
     Storages storages(archive, bytes, path);
     for (const auto& [name, tensor] : tensors) {

@@ -72,11 +72,14 @@ class Reader {
 
  private:
   [[noreturn]] void Refuse(const std::string& what) const {
-    throw DataError(fmt::format("{}: {}; write the weights as safetensors with Transformers: "
-                                "AutoModel.from_pretrained(FOLDER).save_pretrained(FOLDER)",
-                                path_, what));
+    throw DataError(
+        fmt::format("{}: {}; write the weights as safetensors with Transformers: "
+                    "AutoModel.from_pretrained(FOLDER).save_pretrained(FOLDER)",
+                    path_, what));
   }
-  [[noreturn]] void RefuseDamaged() const { Refuse("is damaged: its pickle ends or makes no sense"); }
+  [[noreturn]] void RefuseDamaged() const {
+    Refuse("is damaged: its pickle ends or makes no sense");
+  }
 
   std::string_view Take(uint64_t count) {
     if (count > bytes_.size() - at_) RefuseDamaged();
@@ -180,8 +183,7 @@ class Reader {
     // ("storage", class, key, location, elements)
     const std::vector<Value>& storage = arguments[0].object->items;
     if (storage.size() < 3 || storage[1].kind != Value::Kind::kGlobal ||
-        storage[2].kind != Value::Kind::kText ||
-        storage[2].object->text.size() > kLongestName)
+        storage[2].kind != Value::Kind::kText || storage[2].object->text.size() > kLongestName)
       RefuseDamaged();
     Object* object = Make();
     object->tensor = {storage[2].object->text, DtypeOf(storage[1].object->text),
@@ -222,7 +224,8 @@ class Reader {
       return Push({});
     }
     uint64_t number = TakeNumber(width);
-    if (width > 0 && width < 8 && (number >> (8 * width - 1)) != 0) number |= ~uint64_t{0} << 8 * width;
+    if (width > 0 && width < 8 && (number >> (8 * width - 1)) != 0)
+      number |= ~uint64_t{0} << 8 * width;
     PushInt(static_cast<int64_t>(number));
   }
 
@@ -341,9 +344,10 @@ class Reader {
         SetItems(PopToMark());
         break;
       default:
-        Refuse(fmt::format("its pickle has the operation 0x{:02x}, which no dictionary of tensors "
-                           "needs",
-                           operation));
+        Refuse(
+            fmt::format("its pickle has the operation 0x{:02x}, which no dictionary of tensors "
+                        "needs",
+                        operation));
     }
     return true;
   }

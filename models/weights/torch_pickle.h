@@ -10,9 +10,9 @@ namespace equipoise {
 
 // A tensor as torch.save describes it: a view of a storage, which is a record of the same archive.
 struct PickledTensor {
-  std::string storage;  // key of the storage
-  std::string dtype;    // of its elements, as in safetensors: "F32", "BF16", ...
-  int64_t offset = 0;   // of the first element in the storage
+  std::string storage;                 // key of the storage
+  std::string dtype;                   // of its elements, as in safetensors: "F32", "BF16", ...
+  int64_t offset = 0;                  // of the first element in the storage
   std::vector<int64_t> shape, stride;  // in elements
 };
 

@@ -117,7 +117,7 @@ def check_samples(results, folder, config, records, tokenizer):
 
 
 def check_padding(results, folder, config, records):
-    """data.pad_pictures: pixels of Transformers' processor that pads, here and in what is exported."""
+    """data.pad_pictures: pixels of Transformers' processor that pads, here and as exported."""
     with open(f"{folder}/llava/preprocessor_config.json", encoding="utf8") as file:
         settings = {k: v for k, v in json.load(file).items() if not k.endswith("_type")}
     processor = LlavaImageProcessorPil(**dict(settings, do_pad=True))

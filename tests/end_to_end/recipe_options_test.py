@@ -72,7 +72,8 @@ def check_epochs(bench):
         file.write(recipe)
     short = tiny_case.run(path, 1, train__steps=3, run__dir=f"{bench.folder}/short", **RANDOM)
     bench.results.check("steps of the command line come before a recipe's epochs",
-                        short.returncode == 0 and len(tiny_case.metrics(f"{bench.folder}/short")) == 3)
+                        short.returncode == 0 and
+                        len(tiny_case.metrics(f"{bench.folder}/short")) == 3)
 
 
 def check_parts(bench):
@@ -130,7 +131,8 @@ def check_turns(bench):
     every = bench.run("all", data__train=bench.source("plain", plain), **settings)
     bench.results.check("the last answer alone is trained on",
                         [r["loss"] for r in last] == [r["loss"] for r in zero])
-    bench.results.check("all are without it", [r["loss"] for r in every] != [r["loss"] for r in last])
+    bench.results.check("all are without it",
+                        [r["loss"] for r in every] != [r["loss"] for r in last])
 
 
 def main():

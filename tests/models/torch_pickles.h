@@ -16,8 +16,8 @@ inline const std::string kStateDict(
     "\027h\000)Rq\030X\000\000\000\000q\031}q\032X\007\000\000\000versionq\033K\001sssb.",
     293);
 
-// Of {'x': w[1:], 'p': Parameter(w), 'i': arange(5), 'n': 3, 's': 'text', 'l': [1, 2.5, None, True],
-// 'big': 1 << 40, 'h': w.half()} with w = arange(12.0).view(3, 4).
+// Of {'x': w[1:], 'p': Parameter(w), 'i': arange(5), 'n': 3, 's': 'text', 'l': [1, 2.5, None,
+// True], 'big': 1 << 40, 'h': w.half()} with w = arange(12.0).view(3, 4).
 inline const std::string kDictionary(
     "\200\002}q\000(X\001\000\000\000xq\001ctorch._utils\012_rebuild_tensor_v2\012q\002(("
     "X\007\000\000\000storageq\003ctorch\012FloatStorage\012q\004X\001\000\000\0000q\005X"
