@@ -193,10 +193,11 @@ void ReadScalar(const YamlNode& node, const Place& place, std::string& value) {
   }
   const std::vector<std::string>& choices = place.rule.choices;
   if (!choices.empty() && !IsOneOf(node.text, choices)) {
-    const std::string near = NearestName(node.text, choices);
+    std::string way = FamiliarValue(place.key, node.text);
+    const std::string near = way.empty() ? NearestName(node.text, choices) : "";
+    if (way.empty()) way = near.empty() ? "choose one" : fmt::format("did you mean '{}'?", near);
     FailAt(node, place.key,
-           fmt::format("{} is not one of {}; {}", Shown(node), fmt::join(choices, ", "),
-                       near.empty() ? "choose one" : fmt::format("did you mean '{}'?", near)));
+           fmt::format("{} is not one of {}; {}", Shown(node), fmt::join(choices, ", "), way));
   }
   value = node.text;
 }
@@ -225,20 +226,7 @@ bool RequireMap(const YamlNode& node, const Place& place, const std::vector<std:
     if (place.key.empty()) throw ConfigError(fmt::format("{}: {}", node.Where(), what));
     FailAt(node, place.key, what);
   }
-  for (const YamlNode& key : node.keys) {
-    if (!IsOneOf(key.text, known)) FailUnknownKey(key, place.key, key.text, known);
-  }
   return false;
-}
-
-void FailUnknownKey(const YamlNode& node, const std::string& parent, const std::string& name,
-                    const std::vector<std::string>& known) {
-  const std::string near = NearestName(name, known);
-  const std::string familiar = FamiliarName(name);
-  if (!familiar.empty()) FailAt(node, JoinKey(parent, name), "unknown key; " + familiar);
-  FailAt(node, JoinKey(parent, name),
-         near.empty() ? fmt::format("unknown key; known here: {}", fmt::join(known, ", "))
-                      : fmt::format("unknown key; did you mean '{}'?", JoinKey(parent, near)));
 }
 
 void FailNoParts(const YamlNode& node, const std::string& key) {
@@ -255,10 +243,6 @@ size_t ListIndex(const YamlNode& node, const std::string& key, const std::string
          fmt::format("{}; {} {}", number ? "no such item" : "not the number of an item", key,
                      size == 0 ? fmt::format("is empty, write --set {}=[...]", key)
                                : fmt::format("has the items 0 to {}", size - 1)));
-}
-
-std::string JoinKey(const std::string& parent, const std::string& name) {
-  return parent.empty() ? name : parent + "." + name;
 }
 
 std::vector<std::string> SplitKey(const std::string& key) {

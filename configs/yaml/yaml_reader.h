@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "configs/yaml/fields.h"
+#include "configs/yaml/unknown_keys.h"
 #include "configs/yaml/yaml_tree.h"
 
 namespace equipoise {
@@ -23,9 +24,11 @@ Override ParseOverride(const std::string& text);
 
 // Fills `config` from a YAML file on top of its defaults, then from the overrides, in order. A list
 // replaces the default list; a map changes the keys that it names. Throws ConfigError whose text is
-// `file:line:col: key: what; what to do` for unknown keys (with the nearest known one), duplicate
-// keys, wrong types, numbers out of range or in a doubtful form (`010`), cycles, alias bombs, and
-// files that are too large or nested too deep. `config` is then partly filled: drop it.
+// `file:line:col: key: what; what to do` for unknown keys (all of them in one line, with the known
+// ones that they stand for), duplicate keys, wrong types, numbers out of range or in a doubtful
+// form
+// (`010`), cycles, alias bombs, and files that are too large or nested too deep. `config` is then
+// partly filled: drop it.
 template <class Config>
 void ReadConfig(const std::string& path, const std::vector<Override>& overrides, Config& config);
 
@@ -49,18 +52,15 @@ void ReadScalar(const YamlNode& node, const Place& place, std::string& value);
 
 // Throws unless the node is a list. `first_key`: the first key of its items where they are maps.
 void RequireList(const YamlNode& node, const Place& place, const std::string& first_key);
-// Throws unless the node is a map (or empty: all defaults) of known keys, or a scalar that equals
-// `scalar_form`; returns whether it is the latter.
+// Throws unless the node is a map (or empty: all defaults), or a scalar that equals `scalar_form`;
+// returns whether it is the latter. `known`: the keys of such a map.
 bool RequireMap(const YamlNode& node, const Place& place, const std::vector<std::string>& known,
                 const char* scalar_form);
-[[noreturn]] void FailUnknownKey(const YamlNode& node, const std::string& parent,
-                                 const std::string& name, const std::vector<std::string>& known);
 [[noreturn]] void FailNoParts(const YamlNode& node, const std::string& key);
 // The index that `name`, a part of an override's key, gives in a list of `size` items. Throws.
 size_t ListIndex(const YamlNode& node, const std::string& key, const std::string& name,
                  size_t size);
 
-std::string JoinKey(const std::string& parent, const std::string& name);
 std::vector<std::string> SplitKey(const std::string& key);
 // The value of an override: parsed as YAML, and for a field of text verbatim, as a shell argument
 // has no comments and needs no quotes. Messages begin with `--set a.b=c`.
@@ -72,21 +72,6 @@ struct OverrideValue {
 OverrideValue ParseOverrideValue(const Override& override);
 // The value as YAML. Throws where it is not YAML.
 const YamlNode& RequireYaml(const OverrideValue& value);
-
-struct NameCollector {
-  std::vector<std::string> names;
-  template <class T>
-  void operator()(const char* name, T&, const char*, const Rule& = {}) {
-    names.push_back(name);
-  }
-};
-
-template <class Config>
-std::vector<std::string> FieldNames(Config& config) {
-  NameCollector collector;
-  config.VisitFields(collector);
-  return collector.names;
-}
 
 // Declared first: they call each other.
 template <class T>
@@ -169,6 +154,15 @@ void ReadValue(const YamlNode& node, const Place& place, T& value) {
   }
 }
 
+// ReadValue() after a check of all keys.
+template <class T>
+void ReadChecked(const YamlNode& node, const Place& place, T& value) {
+  UnknownKeys unknown;
+  FindUnknownKeys<T>(node, place.key, unknown);
+  unknown.Throw();
+  ReadValue(node, place, value);
+}
+
 // Sets the part of `value` at `path`, all of it where `path` is empty.
 template <class T>
 void SetValue(const std::vector<std::string>& path, const OverrideValue& given, const Place& place,
@@ -176,7 +170,7 @@ void SetValue(const std::vector<std::string>& path, const OverrideValue& given, 
   if (path.empty()) {
     constexpr bool kIsText = std::is_same_v<T, std::string> ||
                              std::is_same_v<T, std::optional<std::string>> || NamedEnum<T>;
-    ReadValue(kIsText ? given.text : RequireYaml(given), place, value);
+    ReadChecked(kIsText ? given.text : RequireYaml(given), place, value);
   } else if constexpr (IsOptional<T>::value) {
     SetValue(path, given, place, value ? *value : value.emplace());
   } else if constexpr (IsList<T>::value) {
@@ -201,7 +195,7 @@ void SetValue(const std::vector<std::string>& path, const OverrideValue& given, 
 template <class Config>
 void ReadConfigText(const std::string& name, const std::string& text,
                     const std::vector<Override>& overrides, Config& config) {
-  internal::ReadStruct(ParseYaml(text, name), {}, config);
+  internal::ReadChecked(ParseYaml(text, name), {}, config);
   for (const Override& override : overrides) {
     const internal::OverrideValue given = internal::ParseOverrideValue(override);
     internal::SetValue(internal::SplitKey(override.key), given, {}, config);

@@ -306,9 +306,27 @@ void CheckGroups(const std::string& key, const std::set<std::string>& trained,
   }
 }
 
+// "a, b" of "a,b".
+std::string WithSpaces(const std::string& names) {
+  std::string text;
+  for (const char c : names) {
+    if (c != ' ') text += c == ',' ? std::string(", ") : std::string(1, c);
+  }
+  return text;
+}
+
 [[noreturn]] void FailTarget(const std::string& key, const std::string& text,
                              const Patterns& pattern, const std::vector<LayerSpec>& specs,
                              const WeightNames& names) {
+  // As other trainers write them.
+  if (text == "all") {
+    throw ConfigError(fmt::format("{}.targets: '{}' matches no layer; write {} for all of them",
+                                  key, text, kAllLinear));
+  }
+  if (text.find(',') != std::string::npos && text.find_first_of("\\()[]{}*+?") == text.npos) {
+    throw ConfigError(fmt::format("{}.targets: '{}' is one name; write a list: [{}]", key, text,
+                                  WithSpaces(text)));
+  }
   const std::set<std::string> others = ModulesThatMatch(pattern, specs, names);
   if (!others.empty()) {
     throw ConfigError(fmt::format(

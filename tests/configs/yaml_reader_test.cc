@@ -346,13 +346,32 @@ TEST_CASE("a setting of text is taken as the shell gives it") {
 TEST_CASE("what other trainers and shells write is told apart") {
   CHECK(Failure("train: {learning_rate: 1}") ==
         "f.yaml:1:9: train.learning_rate: unknown key; the key here is train.lr");
-  CHECK(Failure("train: {num_train_epochs: 1}").find("train.steps") != std::string::npos);
+  CHECK(Failure("train: {num_train_epochs: 1}") ==
+        "f.yaml:1:9: train.num_train_epochs: unknown key; the key here is train.epochs");
   CHECK(Failure("lora_rank: 8").find("model.adapter") != std::string::npos);
   CHECK(Failure("sources: a.jsonl") ==
         "f.yaml:1:10: sources: 'a.jsonl' where a list belongs; write [{path: a.jsonl}]");
   CHECK(Failure("sources: [{path: ~/a.jsonl}]").find("without the shell") != std::string::npos);
   CHECK(Failure("sources: [{path: ${HOME}/a}]").find("${HOME} are not replaced") !=
         std::string::npos);
+}
+
+TEST_CASE("all unknown keys are named in one line, in the order of the file") {
+  CHECK(Failure("learning_rate: 1\ntrain:\n  stepz: 5\n  foo: [1]\nbar: 2\nneftune_alpha: 5\n"
+                "sources: [{}, {pth: b}]\nsizes: {x: 1}\n") ==
+        "f.yaml:1:1: learning_rate: unknown key; the key here is train.lr; also unknown: "
+        "'train.stepz' (line 3: write train.steps), 'train.foo' (line 4), 'bar' (line 5), "
+        "'neftune_alpha' (line 6: not supported), 'sources.1.pth' (line 7: write sources.1.path)");
+  CHECK(Failure("train: {steps: x}\nfoo: 1") ==
+        "f.yaml:2:1: foo: unknown key; known here: train, sources, freeze, sizes, parallel");
+  CHECK(Failure("", {"train={stepz: 1, 'a\nb': 2}"}) ==
+        "--set train={stepz: 1, 'a\\nb': 2}: train.stepz: unknown key; did you mean "
+        "'train.steps'?; also unknown: 'train.a b'");
+  std::string many;
+  for (int i = 0; i < 50; ++i) many += "k" + std::to_string(i) + ": 1\n";
+  const std::string message = Failure(many);
+  CHECK(message.find("'k39' (line 40) and 10 more") != std::string::npos);
+  CHECK(message.find("k40") == std::string::npos);
 }
 
 TEST_CASE("a map of very many keys is read in good time") {

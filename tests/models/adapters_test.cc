@@ -118,6 +118,10 @@ TEST_CASE("what an adapter cannot be put on is one line", "[lora]") {
   CHECK(Message(Adapted({"all-linear"})).empty());
   CHECK(Message(Adapted({"q_proj", "nothing"})).find("'nothing' matches no layer") !=
         std::string::npos);
+  CHECK(Message(Adapted({"all"})) ==
+        "model.adapter.targets: 'all' matches no layer; write all-linear for all of them");
+  CHECK(Message(Adapted({"q_proj,v_proj"})) ==
+        "model.adapter.targets: 'q_proj,v_proj' is one name; write a list: [q_proj, v_proj]");
   CHECK(Message(Adapted({"embed_tokens"})).find("no linear layer") != std::string::npos);
   CHECK(Message(Adapted({"input_layernorm"})).find("no linear layer") != std::string::npos);
   CHECK(Message(Adapted({"q_proj("})).find("is no regular expression") != std::string::npos);
