@@ -364,9 +364,9 @@ TEST_CASE("all unknown keys are named in one line, in the order of the file") {
         "'neftune_alpha' (line 6: not supported), 'sources.1.pth' (line 7: write sources.1.path)");
   CHECK(Failure("train: {steps: x}\nfoo: 1") ==
         "f.yaml:2:1: foo: unknown key; known here: train, sources, freeze, sizes, parallel");
-  CHECK(Failure("", {"train={stepz: 1, 'a\nb': 2}"}) ==
-        "--set train={stepz: 1, 'a\\nb': 2}: train.stepz: unknown key; did you mean "
-        "'train.steps'?; also unknown: 'train.a b'");
+  CHECK(Failure("", {"train={stepz: 1, foo: 2}"}) ==
+        "--set train={stepz: 1, foo: 2}: train.stepz: unknown key; did you mean 'train.steps'?; "
+        "also unknown: 'train.foo'");
   std::string many;
   for (int i = 0; i < 50; ++i) many += "k" + std::to_string(i) + ": 1\n";
   const std::string message = Failure(many);

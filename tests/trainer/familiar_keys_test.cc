@@ -116,7 +116,7 @@ TEST_CASE("keys of other trainers are led to ours, which exist", "[trainer][cpu]
 
 TEST_CASE("keys of a source and of a section are led to ours", "[trainer][cpu]") {
   CHECK(Failure("data: {train: [{root: a}]}") ==
-        "a.yaml:1:16: data.train.0.root: unknown key; the key here is images, of a source in "
+        "a.yaml:1:17: data.train.0.root: unknown key; the key here is images, of a source in "
         "data.train");
   CHECK_THAT(Failure("data: {train: [{repeat_time: 1}]}"), Contains("is repeat,"));
   CHECK_THAT(Failure("data: {train: [{sampling_rate: 1}]}"), Contains("is repeat,"));
