@@ -99,6 +99,15 @@ TEST_CASE("settings that do not go with parts are refused in one line", "[traine
     row.change(config);
     CHECK_THROWS_WITH(ModelConfigOf(config), Contains(row.says));
   }
+  RunConfig plain;
+  plain.model.preset = "quickstart";
+  plain.model.base_modules = {"llm", "vision"};
+  CHECK_THROWS_WITH(ModelConfigOf(plain),
+                    "model.base_modules: has no effect without model.base; set model.base: nf4 or "
+                    "int8, or leave it out");
+  plain.model.adapter.targets = {"all-linear"};
+  plain.model.base = "nf4";
+  CHECK_NOTHROW(ModelConfigOf(plain));
   RunConfig config = folders.Config("clip");
   config.data.tokenizer = folders.folder / "llm";
   CHECK_THROWS_WITH(ReadTokenizer(config), Contains("data.tokenizer: given beside model.llm"));
@@ -110,7 +119,7 @@ TEST_CASE("settings that do not go with parts are refused in one line", "[traine
                     Contains("the tokenizer has ids up to 306 with 1 tokens for pictures"));
 }
 
-TEST_CASE("limits on frames are refused where frames have one size", "[trainer][cpu]") {
+TEST_CASE("limits on pixels are refused where pictures or frames have one size", "[trainer][cpu]") {
   DataConfig data;
   data.video_pixels.max = 100'000;
   for (const char* name : {"llava_onevision-0.5b", "llava1_5-7b"}) {
@@ -120,6 +129,13 @@ TEST_CASE("limits on frames are refused where frames have one size", "[trainer][
                       Contains("data.video_pixels: 0 to 100000: ") && Contains("leave it out"));
     CHECK_NOTHROW(UsePixels(DataConfig(), &config));
   }
+  data.pixels.max = 100'000;
+  ModelConfig tiles = PresetConfig("internvl3-1b"), square = PresetConfig("llava1_5-7b");
+  CHECK_THROWS_WITH(UsePixels(data, &tiles),
+                    "data.pixels: 0 to 100000: this model takes pictures as tiles of one size; set "
+                    "data.tiles.max, or leave it out");
+  CHECK_THROWS_WITH(UsePixels(data, &square),
+                    Contains("data.pixels: 0 to 100000: ") && Contains("squares of one size"));
   ModelConfig config = PresetConfig("qwen2_5_vl-3b");
   data.video_pixels.max = 200'000;
   CHECK_NOTHROW(UsePixels(data, &config));

@@ -12,12 +12,16 @@
 #include "models/families/modules.h"
 #include "models/spec/layer_spec.h"
 #include "trainer/settings/group_settings.h"
+#include "trainer/settings/odd_settings.h"
 
 namespace equipoise {
 namespace {
 
 void CheckModel(const RunConfig& config, const ModelConfig& model) {
   for (const std::string& line : IgnoredSettings(model)) spdlog::warn("{}", line);
+  for (const std::string& line : OddSettings(config, ImageSpecOf(model))) {
+    spdlog::warn("{}", line);
+  }
   if (config.data.max_tokens > model.text.max_position_embeddings) {
     spdlog::warn(
         "data.max_tokens: {} is beyond the model's max_position_embeddings {}; positions behind "

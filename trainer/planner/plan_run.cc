@@ -13,6 +13,7 @@
 #include "balance/costs/stage_costs.h"
 #include "balance/search/outer_forecast.h"
 #include "configs/base/error.h"
+#include "models/families/families.h"
 #include "models/stages/plan_schedule.h"
 #include "parallel/schedule/builders.h"
 #include "trainer/device/bf16_units.h"
@@ -27,6 +28,7 @@
 #include "trainer/settings/fp8.h"
 #include "trainer/settings/group_settings.h"
 #include "trainer/settings/model_section.h"
+#include "trainer/settings/odd_settings.h"
 #include "trainer/settings/run_cluster.h"
 #include "trainer/settings/run_style.h"
 
@@ -150,6 +152,11 @@ namespace {
 // PlanRun() of one island.
 PlanReport PlanIsland(RunConfig config, const PlanTarget& target, const OrderPlans& order) {
   const ModelConfig model = ModelConfigOf(config);
+  if (!target.started) {  // a run that is started has said so already
+    for (const std::string& line : OddSettings(config, ImageSpecOf(model))) {
+      spdlog::warn("{}", line);
+    }
+  }
   const SampleCosts costs = GatherSampleCosts(config, model);
   PlannedRun planned = PlanWorkload(costs, config, model);
   config.train.steps = StepsOf(config.train, planned.epoch_packs / target.islands);

@@ -15,6 +15,7 @@
 #include "models/families/model_parts.h"
 #include "models/families/modules.h"
 #include "models/families/presets.h"
+#include "models/spec/image_spec.h"
 #include "models/weights/peft_config.h"
 
 namespace equipoise {
@@ -68,6 +69,23 @@ void CheckParts(const ModelSection& model) {
     throw ConfigError(fmt::format(
         "model.{}: {} beside model.vision and model.llm; give the one or the others", key, value));
   }
+}
+
+// Why a model takes no limits on the pixels of its pictures, and what to do.
+const char* WithoutPixels(ImageSpec::Kind kind) {
+  if (kind == ImageSpec::Kind::kNone) return "takes no pictures; leave it out";
+  return kind == ImageSpec::Kind::kTiles
+             ? "takes pictures as tiles of one size; set data.tiles.max, or leave it out"
+             : "takes pictures as squares of one size, whatever theirs is; leave it out";
+}
+
+// Modules to quantise say nothing without the form that they get.
+void CheckBaseModules(const ModelSection& section, const ModelConfig& model) {
+  if (section.base != "none" || model.quantize.packing != Packing::kNone) return;
+  if (section.base_modules == ModelSection().base_modules) return;
+  throw ConfigError(
+      "model.base_modules: has no effect without model.base; set model.base: nf4 or int8, or leave "
+      "it out");
 }
 
 // A model from the parts model.vision and model.llm.
@@ -182,6 +200,7 @@ void RequireTrained(const ModelConfig& config) {
 ModelConfig ModelConfigOf(const RunConfig& config) {
   ModelConfig model = ModelConfigOf(config.model);
   RequireTrained(model);
+  CheckBaseModules(config.model, model);
   UsePixels(config.data, &model);
   return model;
 }
@@ -203,6 +222,11 @@ void UsePixels(const DataConfig& data, ModelConfig* model) {
     if (!model->preprocessor.is_object()) model->preprocessor = Json::object();
     model->preprocessor["do_pad"] = true;
     model->preprocessor["image_processor_type"] = "LlavaImageProcessor";  // Transformers' that pads
+  }
+  const bool limits = data.pixels.min != 0 || data.pixels.max != 0;
+  if (limits && !ImageSpecOf(*model).has_grids()) {
+    throw ConfigError(fmt::format("data.pixels: {} to {}: this model {}", data.pixels.min,
+                                  data.pixels.max, WithoutPixels(ImageSpecOf(*model).kind)));
   }
   model->min_pixels = data.pixels.min;
   model->max_pixels = data.pixels.max;

@@ -13,12 +13,13 @@ bool NamesModel(const ModelSection& model);
 // none or several are given, or one part alone, and as ReadModelConfig() and JoinParts() do.
 ModelConfig ModelConfigOf(const ModelSection& model);
 // The same of a model to be trained, with what the section `data` says of pictures (data.pixels)
-// and videos. Throws as RequireTrained() too.
+// and videos. Throws as RequireTrained() too, and ConfigError for model.base_modules that has no
+// effect.
 ModelConfig ModelConfigOf(const RunConfig& config);
 // Throws ConfigError for weights in GPTQ's form without adapters: nothing of the model is trained.
 void RequireTrained(const ModelConfig& config);
 // Sets that in a model's configuration. Throws ConfigError for limits that contradict each other,
-// and for those of videos that have no effect.
+// and for those that have no effect.
 void UsePixels(const DataConfig& data, ModelConfig* model);
 
 // Sets config->lora and config->quantize by the section. Throws ConfigError for names that match no

@@ -1,0 +1,79 @@
+#include "trainer/settings/odd_settings.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "balance/groups/group_method.h"
+#include "configs/yaml/yaml_writer.h"
+
+namespace equipoise {
+namespace {
+
+// Shares below this are mostly rates: other trainers have these keys as such.
+constexpr double kLeastShare = 1e-3;
+
+bool LooksLikeARate(double share) { return share > 0 && share < kLeastShare; }
+
+// What to write where a value was meant as a rate.
+std::string ForRate(double rate, double lr) {
+  return fmt::format("; for a rate of {:.3g} write {:.3g}", rate, rate / lr);
+}
+
+void AddRates(const TrainSection& train, std::vector<std::string>* lines) {
+  if (train.lr == 0) return;
+  if (LooksLikeARate(train.min_lr) && train.schedule != "constant") {
+    lines->push_back(fmt::format(
+        "train.min_lr: {:.3g} is a share of train.lr {:.3g}, and the rate ends at {:.3g}{}",
+        train.min_lr, train.lr, train.min_lr * train.lr,
+        train.min_lr <= train.lr ? ForRate(train.min_lr, train.lr) : ""));
+  }
+  const LearningRateSection& factors = train.lr_factor;
+  for (const auto& [name, factor] :
+       {std::pair("vision", factors.vision), std::pair("projector", factors.projector),
+        std::pair("llm", factors.llm)}) {
+    if (!LooksLikeARate(factor)) continue;
+    lines->push_back(fmt::format(
+        "train.lr_factor.{}: {:.3g} is a factor on train.lr {:.3g}, which makes a rate of {:.3g}{}",
+        name, factor, train.lr, factor * train.lr, ForRate(factor, train.lr)));
+  }
+}
+
+// How a model that has no tiles to choose takes pictures, and what to do.
+const char* WithoutTiles(ImageSpec::Kind kind) {
+  switch (kind) {
+    case ImageSpec::Kind::kNative:
+      return "takes pictures at about their own size; set data.pixels, or leave it out";
+    case ImageSpec::Kind::kSquare:
+      return "takes a picture as one square; leave it out";
+    case ImageSpec::Kind::kAnyRes:
+      return "takes pictures in the resolutions that its folder lists; leave it out";
+    case ImageSpec::Kind::kNone:
+      return "takes no pictures; leave it out";
+    case ImageSpec::Kind::kTiles:
+      break;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+std::vector<std::string> OddSettings(const RunConfig& config, const ImageSpec& images) {
+  std::vector<std::string> lines;
+  AddRates(config.train, &lines);
+  if (const char* way = WithoutTiles(images.kind);
+      way != nullptr && !EqualConfig(config.data.tiles, TilesConfig())) {
+    lines.push_back(fmt::format("data.tiles: has no effect on this model, which {}", way));
+  }
+  if (config.train.micro_batch != TrainSection().micro_batch &&
+      !HasFixedSamples(config.balance.group)) {
+    lines.push_back(fmt::format(
+        "train.micro_batch: {} has no effect with balance.group: {}, whose packs have as many "
+        "samples as fit; set balance.group: random or length_grouped, or leave it out",
+        config.train.micro_batch, ToString(config.balance.group)));
+  }
+  return lines;
+}
+
+}  // namespace equipoise
