@@ -76,6 +76,10 @@ def yaml_faults(cases, folder, config):
         assert good.count(old) == 1, old
         bad = write(f"{folder}/bad.yaml", good.replace(old, new))
         cases.refused(f"YAML: {name}", tiny_case.command(bad), 2, f"{bad}:", *words)
+    bad = write(f"{folder}/bad.yaml", "learning_rate: 1\npacking: true\n" + good)
+    cases.refused("YAML: keys of another trainer", tiny_case.command(bad), 2,
+                  f"{bad}:1:1: learning_rate: unknown key; the key here is train.lr; also unknown: "
+                  "'packing' (line 2: leave it out)")
     # Checks behind the reading of the file know its lines too.
     bad = write(f"{folder}/bad.yaml", good.replace("init: random", "init: random, freeze: [vit]"))
     cases.refused("YAML: unknown module", tiny_case.command(bad), 2, f"{bad}:2:", "model.freeze",
@@ -123,6 +127,11 @@ def settings(cases, config):
                   "images: has no config.json; give a folder of Hugging Face's form")
     cases.refused("tiles.min > tiles.max", tiny_case.command(config, 1, data__tiles__min=3), 2,
                   "--set data.tiles.min=3: data.tiles.min")
+    cases.refused("limits on pixels of tiles", tiny_case.command(config, 1, data__pixels__max=5000),
+                  2, "--set data.pixels.max=5000: data.pixels: 0 to 5000: ", "data.tiles.max")
+    cases.refused("modules to quantise in no form",
+                  tiny_case.command(config, 1, model__base_modules="[vision]"), 2,
+                  "--set model.base_modules", "model.base: nf4")
     cases.refused("a global batch beyond all data",
                   tiny_case.command(config, 1, train__global_batch=10**18), 2,
                   "train.global_batch", "is too large")

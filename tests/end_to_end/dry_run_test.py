@@ -116,6 +116,17 @@ def schedule_files(results, folder, config):
     results.check("and it is trained with", done.returncode == 0, done.stderr[-300:])
 
 
+def odd_settings(results, config):
+    """One line says once what is hardly meant, in a run, a dry run and a plan."""
+    settings = dict(train__lr="1e-5", train__min_lr="1e-6", train__steps=1)
+    for name, done in (("a run", tiny_case.run(config, 2, **settings)),
+                       ("a dry run", tiny_case.run(config, 2, "train", "--dry-run", **settings)),
+                       ("a plan", tiny_case.run(config, 1, "plan", "--ranks", "2", **settings))):
+        results.check(f"{name} warns of a rate that is a share", done.returncode == 0 and
+                      done.stderr.count("train.min_lr: 1e-06 is a share of train.lr") == 1,
+                      done.stderr[-500:])
+
+
 def main():
     results = tiny_case.Results()
     folder = os.path.realpath(tempfile.mkdtemp(prefix="dry_run"))
@@ -168,6 +179,7 @@ def main():
     done = tiny_case.run(config, 2, train__steps=1)
     results.check("and the plan that is trained with", done.returncode == 0 and
                   mesh in done.stderr, f"{mesh}: {done.stderr[-500:]}")
+    odd_settings(results, config)
     shutil.rmtree(folder)
     results.finish()
 
