@@ -15,6 +15,8 @@ struct Familiar {
   std::string_view names;      // of other trainers, between spaces
   std::string_view key;        // of ours, or one of the two words above
   std::string_view note = {};  // how to use it; of these words what the name stands for
+  // Beside others, in place of the key where it alone would mislead.
+  std::string_view brief = {};
 };
 
 constexpr std::string_view kFixedBatch =
@@ -71,17 +73,22 @@ constexpr auto kFamiliar = std::to_array<Familiar>({
      "LoRA+ (a rate of its own for B)"},
     // The steps of training and their rates.
     {" learning_rate base_lr max_lr ", "train.lr"},
-    {" vit_lr vision_tower_lr mm_vision_tower_lr ", "train.lr_factor.vision", kFactor},
-    {" aligner_lr mm_projector_lr ", "train.lr_factor.projector", kFactor},
-    {" min_lr_ratio min_lr_rate lr_end min_learning_rate ", "train.min_lr", "a share of train.lr"},
+    {" vit_lr vision_tower_lr mm_vision_tower_lr ", "train.lr_factor.vision", kFactor,
+     "train.lr_factor.vision as a factor on train.lr"},
+    {" aligner_lr mm_projector_lr ", "train.lr_factor.projector", kFactor,
+     "train.lr_factor.projector as a factor on train.lr"},
+    {" min_lr_ratio min_lr_rate lr_end min_learning_rate ", "train.min_lr", "a share of train.lr",
+     "train.min_lr as a share of train.lr"},
     {" lr_scheduler_type lr_scheduler ", "train.schedule"},
     {" warmup_ratio warmup_steps lr_warmup_steps lr_warmup_fraction ", "train.warmup",
      "a share of all steps below 1, else a number of them"},
     {" num_train_epochs epochs epoch num_epochs max_epochs ", "train.epochs"},
     {" max_steps num_steps total_steps train_iters ", "train.steps"},
-    {" batch_size per_device_train_batch_size train_batch_size micro_batch_size "
-     "gradient_accumulation_steps global_batch_size ",
-     "train.global_batch", kFixedBatch},
+    {" batch_size per_device_train_batch_size train_batch_size micro_batch_size ",
+     "train.global_batch", kFixedBatch,
+     "train.global_batch in packs, or train.micro_batch with balance.group: random"},
+    {" gradient_accumulation_steps global_batch_size ", "train.global_batch", kFixedBatch,
+     "train.global_batch = accumulation x GPUs"},
     {" per_device_eval_batch_size eval_batch_size ", kNeedless,
      "losses and answers are measured in packs like those of training"},
     {" adam_beta1 ", "train.beta1"},
@@ -110,8 +117,9 @@ constexpr auto kFamiliar = std::to_array<Familiar>({
      kSources},
     {" eval_dataset val_dataset validation_file ", "data.eval", kSources},
     {" val_size split_dataset_ratio ", "data.eval", "sources of its own; none is split off"},
-    {" image_folder image_dir media_dir root ", "images", kOfSource},
-    {" max_samples ", "samples", "of a source in data.train, used again where it has fewer"},
+    {" image_folder image_dir media_dir root ", "images", kOfSource, "images of a source"},
+    {" max_samples ", "samples", "of a source in data.train, used again where it has fewer",
+     "samples of a source"},
     {" repeat_time ", "repeat", kOfSource},
     {" sampling_rate ", "repeat",
      "of a source in data.train, a fraction below 1 with `take` for which part"},
@@ -217,7 +225,7 @@ FamiliarAdvice FamiliarName(const std::string& name) {
     }
     if (row.key == kNeedless) return {fmt::format("{}; leave it out", row.note), kNeedless};
     return {fmt::format("the key here is {}{}{}", row.key, row.note.empty() ? "" : ", ", row.note),
-            fmt::format("write {}", row.key)};
+            fmt::format("write {}", row.brief.empty() ? row.key : row.brief)};
   }
   return {};
 }

@@ -140,6 +140,17 @@ TEST_CASE("the batch of other trainers is told exactly", "[trainer][cpu]") {
         "global_batch samples");
 }
 
+TEST_CASE("beside other keys the advice is brief and does not mislead", "[trainer][cpu]") {
+  CHECK(Failure("learning_rate: 1\nmax_samples: 1\nper_device_train_batch_size: 1\n"
+                "gradient_accumulation_steps: 1\nvit_lr: 1\nlora_rank: 1\nstage: sft\n") ==
+        "a.yaml:1:1: learning_rate: unknown key; the key here is train.lr; also unknown: "
+        "'max_samples' (line 2: write samples of a source), 'per_device_train_batch_size' (line 3: "
+        "write train.global_batch in packs, or train.micro_batch with balance.group: random), "
+        "'gradient_accumulation_steps' (line 4: write train.global_batch = accumulation x GPUs), "
+        "'vit_lr' (line 5: write train.lr_factor.vision as a factor on train.lr), 'lora_rank' "
+        "(line 6: write model.adapter.rank), 'stage' (line 7: leave it out)");
+}
+
 TEST_CASE("what is not supported or not needed is said", "[trainer][cpu]") {
   for (const std::string& name :
        Words("pref_beta rlhf_type sigmoid_loss_weight neftune_noise_alpha pissa_init "
