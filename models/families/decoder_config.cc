@@ -7,44 +7,10 @@
 
 #include "configs/base/error.h"
 #include "models/families/decoder_families.h"
+#include "models/families/rope_config.h"
 
 namespace equipoise {
 namespace {
-
-// Transformers 5 writes one `rope_parameters`; 4 writes `rope_theta` and `rope_scaling`.
-void ParseRope(const ConfigSection& section, TextConfig* text) {
-  const char* key = section.Has("rope_parameters") ? "rope_parameters" : "rope_scaling";
-  const Json none = Json::object();
-  const ConfigSection rope =
-      section.Has(key) ? Subsection(section, key) : ConfigSection{none, section.where + ": " + key};
-  const double theta = section.Positive("rope_theta", 10000.0);
-  text->rope_theta = rope.Positive("rope_theta", theta);
-  const std::string older = GetString(rope.json, "type", rope.where, "default");
-  text->rope_type = GetString(rope.json, "rope_type", rope.where, older);
-  if (text->rope_type == "default") return;
-  if (text->rope_type == "dynamic") {
-    if (!rope.Has("factor")) rope.Refuse("factor", "missing");
-    text->rope_factor = rope.Positive("factor", 1);
-    if (text->rope_factor < 1) rope.Refuse("factor", "must be at least 1");
-    return;
-  }
-  if (text->rope_type != "llama3") {
-    rope.Refuse("rope_type",
-                fmt::format("'{}' is not supported, only 'default', 'llama3' and 'dynamic' are",
-                            text->rope_type));
-  }
-  for (const char* needed : {"factor", "low_freq_factor", "high_freq_factor"}) {
-    if (!rope.Has(needed)) rope.Refuse(needed, "missing");
-  }
-  text->rope_factor = rope.Positive("factor", 1);
-  text->rope_low_freq_factor = rope.Positive("low_freq_factor", 1);
-  text->rope_high_freq_factor = rope.Positive("high_freq_factor", 1);
-  text->rope_original_max_position_embeddings =
-      rope.Size("original_max_position_embeddings", kMaxPositions);
-  if (text->rope_low_freq_factor >= text->rope_high_freq_factor) {
-    rope.Refuse("low_freq_factor", "must be below high_freq_factor");
-  }
-}
 
 void RequireFullAttention(const ConfigSection& section) {
   if (!section.Has("layer_types")) return;
@@ -53,18 +19,6 @@ void RequireFullAttention(const ConfigSection& section) {
       section.Refuse("layer_types", "only 'full_attention' is supported");
     }
   }
-}
-
-Json RopeParameters(const TextConfig& text) {
-  Json rope = {{"rope_type", text.rope_type}, {"rope_theta", text.rope_theta}};
-  if (text.rope_type == "llama3") {
-    rope["factor"] = text.rope_factor;
-    rope["low_freq_factor"] = text.rope_low_freq_factor;
-    rope["high_freq_factor"] = text.rope_high_freq_factor;
-    rope["original_max_position_embeddings"] = text.rope_original_max_position_embeddings;
-  }
-  if (text.rope_type == "dynamic") rope["factor"] = text.rope_factor;
-  return rope;
 }
 
 void SetTokenId(Json* json, const char* key, int64_t id) {
@@ -92,7 +46,6 @@ TextConfig ParseDecoder(const ConfigSection& section) {
       section.Size("num_key_value_heads", kMaxWidth, text.num_attention_heads);
   text.vocab_size = section.Size("vocab_size", kMaxVocabulary);
   text.rms_norm_eps = section.Positive("rms_norm_eps", 1e-6);
-  ParseRope(section, &text);
   text.tie_word_embeddings = section.Flag("tie_word_embeddings", false);
   text.initializer_range = section.InitialScale("initializer_range", 0.02);
   text.bos_token_id = section.TokenId("bos_token_id");
@@ -103,6 +56,7 @@ TextConfig ParseDecoder(const ConfigSection& section) {
   section.RequireFlag("use_sliding_window", false);
   RequireFullAttention(section);
   family->parse(section, &text);
+  ParseRope(section, family->rope, &text);
   return text;
 }
 
@@ -118,11 +72,8 @@ void WriteDecoder(const TextConfig& text, Json* json) {
                 {"rms_norm_eps", text.rms_norm_eps},
                 {"tie_word_embeddings", text.tie_word_embeddings},
                 {"initializer_range", text.initializer_range},
-                {"hidden_act", "silu"},
-                {"rope_theta", text.rope_theta},
-                {"rope_parameters", RopeParameters(text)}});
-  // Transformers 4 reads these; 5 prefers rope_scaling where both are present, so they must agree.
-  (*json)["rope_scaling"] = text.rope_type == "default" ? Json(nullptr) : RopeParameters(text);
+                {"hidden_act", "silu"}});
+  WriteRope(text, json);
   FindDecoderFamily(text.model_type)->write(text, json);
   SetTokenId(json, "bos_token_id", text.bos_token_id);
   SetTokenId(json, "eos_token_id", text.eos_token_id);

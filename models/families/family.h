@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "configs/base/json.h"
+#include "models/families/rope_config.h"
 #include "models/spec/config_section.h"
 #include "models/spec/image_spec.h"
 #include "models/spec/layer_spec.h"
@@ -40,6 +41,7 @@ struct DecoderFamily {
   std::vector<Renaming> (*renamings)(const TextConfig& text) = nullptr;
   // Naming of the folders of models without an encoder.
   WeightNaming naming = WeightNaming::kTransformers;
+  RopeRules rope = {};
 };
 
 // A family of models with an image encoder and a connector in front of a language model.

@@ -3,14 +3,17 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/clamp.h>
 #include <ATen/ops/cos.h>
 #include <ATen/ops/div.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/pow.h>
 #include <ATen/ops/reciprocal.h>
 #include <ATen/ops/sin.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/where.h>
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -34,17 +37,44 @@ at::Tensor StretchLlama3(const at::Tensor& frequencies, const TextConfig& config
   return at::where(between, blended, outer);
 }
 
-// Frequencies theta^(-2i / head_dim), i = 0 .. head_dim / 2 - 1.
-at::Tensor Frequencies(int64_t head_dim, double theta) {
-  const at::Tensor exponents =
-      at::arange(0, head_dim, 2, at::kFloat).div(static_cast<double>(head_dim));
-  return at::pow(theta, exponents).reciprocal();
+// theta^(2i / dim), i = 0 .. dim / 2 - 1.
+at::Tensor Powers(int64_t dim, double theta) {
+  return at::pow(theta, at::arange(0, dim, 2, at::kFloat).div(static_cast<double>(dim)));
+}
+
+// The place in the list of pairs of one that turns `turns` times within the original positions.
+double PlaceOfTurns(const TextConfig& config, double turns) {
+  const auto dim = static_cast<double>(config.rotary_dim());
+  const auto context = static_cast<double>(config.rope_original_max_position_embeddings);
+  return dim * std::log(context / (turns * 2 * M_PI)) / (2 * std::log(config.rope_theta));
+}
+
+// YaRN's "NTK-by-parts": between the places of rope_beta_fast and rope_beta_slow turns a ramp leads
+// from frequencies that are kept to those of positions that are interpolated.
+at::Tensor Yarn(const at::Tensor& powers, const TextConfig& config) {
+  double low = PlaceOfTurns(config, config.rope_beta_fast);
+  double high = PlaceOfTurns(config, config.rope_beta_slow);
+  if (config.rope_truncate) {
+    low = std::floor(low);
+    high = std::ceil(high);
+  }
+  low = std::max(low, 0.0);
+  high = std::min(high, static_cast<double>(config.rotary_dim() - 1));
+  if (low == high) high += 0.001;
+  const at::Tensor places = at::arange(0, config.rotary_dim() / 2, at::kFloat);
+  const at::Tensor kept = places.sub(low).div(high - low).clamp(0, 1).neg().add(1);
+  const at::Tensor interpolated = powers.mul(config.rope_factor).reciprocal();
+  return interpolated.mul(kept.neg().add(1)).add(powers.reciprocal().mul(kept));
+}
+
+at::Tensor LongRope(const at::Tensor& powers, const std::vector<double>& factors) {
+  return at::tensor(factors, at::kFloat).mul(powers).reciprocal();
 }
 
 // Theta of "dynamic" scaling, as in Transformers: it grows with a sequence beyond the model's
 // positions.
 double StretchedTheta(const TextConfig& config, int64_t length) {
-  const auto dim = static_cast<double>(config.head_dim);
+  const auto dim = static_cast<double>(config.rotary_dim());
   const double beyond =
       static_cast<double>(length) / static_cast<double>(config.max_position_embeddings);
   const double stretch = config.rope_factor * beyond - (config.rope_factor - 1);
@@ -53,19 +83,34 @@ double StretchedTheta(const TextConfig& config, int64_t length) {
 
 }  // namespace
 
-RotaryTable::RotaryTable(const TextConfig& config)
-    : config_(config), frequencies_(Frequencies(config.head_dim, config.rope_theta)) {
+RotaryTable::RotaryTable(const TextConfig& config) : config_(config) {
+  const at::Tensor powers = Powers(config.rotary_dim(), config.rope_theta);
+  frequencies_ = powers.reciprocal();
+  if (config.rope_type == "linear") frequencies_ = frequencies_.div(config.rope_factor);
   if (config.rope_type == "llama3") frequencies_ = StretchLlama3(frequencies_, config);
+  if (config.rope_type == "yarn") frequencies_ = Yarn(powers, config);
+  if (config.rope_type == "longrope") {
+    frequencies_ = LongRope(powers, config.rope_short_factor);
+    long_frequencies_ = LongRope(powers, config.rope_long_factor);
+  }
+}
+
+at::Tensor RotaryTable::FrequenciesFor(int64_t length) const {
+  const TextConfig& c = config_;
+  if (c.rope_type == "longrope" && length > c.rope_original_max_position_embeddings) {
+    return long_frequencies_;
+  }
+  if (c.rope_type == "dynamic" && length > c.max_position_embeddings) {
+    return Powers(c.rotary_dim(), StretchedTheta(c, length)).reciprocal();
+  }
+  return frequencies_;
 }
 
 at::Tensor RotaryTable::AnglesOf(const at::Tensor& position_ids, int64_t length) {
-  const at::Tensor positions = position_ids.to(at::kFloat).unsqueeze(1);
-  if (config_.rope_type != "dynamic" || length <= config_.max_position_embeddings) {
-    frequencies_ = frequencies_.to(position_ids.device());  // copies the first time only
-    return positions.mul(frequencies_);
-  }
-  const at::Tensor stretched = Frequencies(config_.head_dim, StretchedTheta(config_, length));
-  return positions.mul(stretched.to(position_ids.device()));
+  const at::Device device = position_ids.device();
+  frequencies_ = frequencies_.to(device);  // copies the first time only
+  if (long_frequencies_.defined()) long_frequencies_ = long_frequencies_.to(device);
+  return position_ids.to(at::kFloat).unsqueeze(1).mul(FrequenciesFor(length).to(device));
 }
 
 at::Tensor RotaryTable::GridAngles(const at::Tensor& position_ids) {
@@ -92,7 +137,8 @@ const RotaryTable::Angles& RotaryTable::At(const MicroBatch& batch) {
   const at::NoGradGuard no_grad;
   const std::vector<int64_t>& ends = batch.cu_seqlens;
   std::vector<at::Tensor> parts;
-  for (size_t s = 0; config_.rope_type == "dynamic" && s + 1 < ends.size(); ++s) {
+  const bool by_length = config_.rope_type == "dynamic" || config_.rope_type == "longrope";
+  for (size_t s = 0; by_length && s + 1 < ends.size(); ++s) {
     const int64_t length = ends[s + 1] - ends[s];
     const int64_t cached = batch.decoding == nullptr ? 0 : batch.decoding->caches[s]->length();
     parts.push_back(AnglesOf(batch.position_ids.narrow(0, ends[s], length), cached + length));
@@ -102,6 +148,10 @@ const RotaryTable::Angles& RotaryTable::At(const MicroBatch& batch) {
                             : parts.empty() ? AnglesOf(batch.position_ids, 0)
                                             : at::cat(parts);
   angles_ = {angles.cos(), angles.sin()};
+  if (config_.rope_attention_factor != 1) {
+    angles_.cos.mul_(config_.rope_attention_factor);
+    angles_.sin.mul_(config_.rope_attention_factor);
+  }
   position_ids_ = batch.position_ids;
   return angles_;
 }

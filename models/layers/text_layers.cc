@@ -125,8 +125,9 @@ DecoderLayer::Heads DecoderLayer::RotatedRows(const MicroBatch& batch, const at:
   const std::vector<at::Tensor> keys_values = at::split_with_sizes(kv, {own_[1], own_[2]}, 1);
   const auto& [cos, sin] = rotary_->At(batch);
   const Ranges& own = heads.parts.rows[static_cast<size_t>(context.rank)];
-  heads.q = ops::Rotate(Normal(heads.q, q_norm_), ops::TakeRows(cos, own), ops::TakeRows(sin, own));
-  heads.k = ops::Rotate(Normal(keys_values[0], k_norm_), cos, sin);
+  heads.q = ops::Rotate(Normal(heads.q, q_norm_), ops::TakeRows(cos, own), ops::TakeRows(sin, own),
+                        head_dim_);
+  heads.k = ops::Rotate(Normal(keys_values[0], k_norm_), cos, sin, head_dim_);
   heads.v = keys_values[1];
   return heads;
 }
@@ -144,15 +145,15 @@ DecoderLayer::Heads DecoderLayer::RotatedHeads(const MicroBatch& batch, const at
     const std::vector<at::Tensor> parts =
         at::split_with_sizes(qkv, {own_[0] + own_[1], own_[2]}, 1);
     const std::vector<at::Tensor> rotated =
-        at::split_with_sizes(ops::Rotate(parts[0], cos, sin), {own_[0], own_[1]}, 1);
+        at::split_with_sizes(ops::Rotate(parts[0], cos, sin, head_dim_), {own_[0], own_[1]}, 1);
     heads.q = rotated[0];
     heads.k = rotated[1];
     heads.v = parts[1];
     return heads;
   }
   const std::vector<at::Tensor> parts = at::split_with_sizes(qkv, own_, 1);
-  heads.q = ops::Rotate(Normal(parts[0], q_norm_), cos, sin);
-  heads.k = ops::Rotate(Normal(parts[1], k_norm_), cos, sin);
+  heads.q = ops::Rotate(Normal(parts[0], q_norm_), cos, sin, head_dim_);
+  heads.k = ops::Rotate(Normal(parts[1], k_norm_), cos, sin, head_dim_);
   heads.v = parts[2];
   return heads;
 }

@@ -1,6 +1,7 @@
 #include "models/ops/rotary.h"
 
 #include <ATen/ops/addcmul.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mul.h>
 
@@ -45,11 +46,25 @@ at::Tensor Rotated(const at::Tensor& x, const at::Tensor& cos, const at::Tensor&
   return y;
 }
 
+// Rotated() of each head's first elements. The kernels turn whole heads, so that these are set
+// apart and put together again.
+at::Tensor RotatedPart(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
+                       int64_t head_dim, float direction) {
+  const int64_t turned = 2 * cos.size(1), rows = x.size(0), heads = x.size(1) / head_dim;
+  if (turned == head_dim) return Rotated(x, cos, sin, direction);
+  const at::Tensor whole = x.reshape({rows, heads, head_dim});
+  const at::Tensor first = whole.narrow(2, 0, turned).reshape({rows, heads * turned});
+  const at::Tensor rotated = Rotated(first, cos, sin, direction).view({rows, heads, turned});
+  const at::Tensor rest = whole.narrow(2, turned, head_dim - turned);
+  return at::cat({rotated, rest}, 2).view({rows, heads * head_dim});
+}
+
 struct RotaryNode : torch::autograd::Node {
   at::Tensor cos, sin;
+  int64_t head_dim = 0;
 
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
-    return {Rotated(gradients[0], cos, sin, /*direction=*/-1)};
+    return {RotatedPart(gradients[0], cos, sin, head_dim, /*direction=*/-1)};
   }
   void release_variables() override {
     cos.reset();
@@ -60,14 +75,16 @@ struct RotaryNode : torch::autograd::Node {
 
 }  // namespace
 
-at::Tensor Rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
+at::Tensor Rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
+                  int64_t head_dim) {
   const bool needs_node = NeedsNode({&x}, {});
   const BelowAutograd guard;
-  at::Tensor y = Rotated(x, cos, sin, /*direction=*/1);
+  at::Tensor y = RotatedPart(x, cos, sin, head_dim, /*direction=*/1);
   if (!needs_node) return y;
   auto node = std::make_shared<RotaryNode>();
   node->cos = cos;
   node->sin = sin;
+  node->head_dim = head_dim;
   Record(y, node, {&x});
   return y;
 }

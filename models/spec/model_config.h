@@ -71,10 +71,21 @@ struct TextConfig {
   int64_t max_position_embeddings = 0;
   double rms_norm_eps = 1e-6;
   double rope_theta = 10000.0;
-  // rope_type "default", "llama3" with its four numbers, or "dynamic" with rope_factor.
+  // Scaling of rotary positions: "default", "linear" and "dynamic" with rope_factor, "llama3" with
+  // its four numbers, "yarn" and "longrope" with those below (models/layers/rotary_table.h).
   std::string rope_type = "default";
   double rope_factor = 1, rope_low_freq_factor = 1, rope_high_freq_factor = 4;
   int64_t rope_original_max_position_embeddings = 0;
+  // Of "yarn": pairs that turn more often than the first within the original positions keep their
+  // frequency, those that turn less often than the second have it divided by rope_factor.
+  double rope_beta_fast = 32, rope_beta_slow = 1;
+  bool rope_truncate = true;  // these two bounds fall on whole pairs
+  // Of "longrope": what each pair's frequency is divided by, in sequences within the original
+  // positions and in longer ones.
+  std::vector<double> rope_short_factor, rope_long_factor;
+  // Of "yarn" and "longrope": what cosines and sines are multiplied by.
+  double rope_attention_factor = 1;
+  double partial_rotary_factor = 1;  // share of a head's elements that turn, its first ones
   // Multimodal positions (M-RoPE): pairs of a head's elements that turn by the time, the row and
   // the column of a token. Empty: all turn by one position.
   std::vector<int64_t> mrope_section;
@@ -91,6 +102,11 @@ struct TextConfig {
   bool tie_word_embeddings = false;
   double initializer_range = 0.02;
   int64_t bos_token_id = -1, eos_token_id = -1, pad_token_id = -1;
+
+  // Elements of a head that turn.
+  int64_t rotary_dim() const {
+    return static_cast<int64_t>(static_cast<double>(head_dim) * partial_rotary_factor);
+  }
 };
 
 struct ModelConfig {

@@ -280,6 +280,22 @@ TEST_CASE("rotary positions turn pairs", "[ops][cpu]") {
          }});
 }
 
+TEST_CASE("rotary positions turn the first elements of a head", "[ops][cpu]") {
+  const at::Tensor angles = Normal({5, 3}, 3);
+  Check({{{5, 3 * 8}},
+         {},
+         [&](const Tensors& x, const Weights&) {
+           return ops::Rotate(x[0], angles.cos(), angles.sin(), 8);
+         },
+         [&](const Tensors& x, const Tensors&) {
+           const at::Tensor t = x[0].view({5, 3, 8}), a = t.narrow(2, 0, 3), b = t.narrow(2, 3, 3);
+           const at::Tensor full = at::cat({angles, angles}, 1).to(at::kDouble).unsqueeze(1);
+           const at::Tensor turned =
+               t.narrow(2, 0, 6) * full.cos() + at::cat({-b, a}, 2) * full.sin();
+           return at::cat({turned, t.narrow(2, 6, 2)}, 2).view({5, 24});
+         }});
+}
+
 TEST_CASE("cross entropy equals that of full logits", "[ops][cpu]") {
   // Small, as adding to it rounds the gradient's small elements.
   constexpr double kBefore = 0x1p-10;

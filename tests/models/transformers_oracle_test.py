@@ -69,6 +69,20 @@ LLAMA3_ROPE = {"rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "low_fre
                "high_freq_factor": 4.0, "original_max_position_embeddings": 16}
 # The first sample is longer than max_position_embeddings.
 DYNAMIC_ROPE = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}
+YARN_ROPE = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 8.0,
+             "original_max_position_embeddings": 32}
+
+
+def phi3_longrope(pairs, **more):
+    """The first sample is longer than the original positions, the others are not; an answer that
+    scripts/parity-models generates begins within them and ends beyond them."""
+    rope = {"rope_type": "longrope", "rope_theta": 1e4,
+            "short_factor": [1 + 0.1 * pair for pair in range(pairs)],
+            "long_factor": [1 + 2.5 * pair for pair in range(pairs)]}
+    return Phi3ForCausalLM(Phi3Config(**text_sizes(
+        rope_parameters=rope, original_max_position_embeddings=40, **more)))
+
+
 SMALL_VIT = vision_sizes(norm_type="layer_norm", attention_bias=True)
 LARGE_VIT = vision_sizes(norm_type="rms_norm", use_qk_norm=True, attention_bias=False)
 
@@ -111,6 +125,15 @@ MODELS = {
     "llava_onevision tied": lambda: llava_onevision(Qwen2Config(**text_sizes(
         tie_word_embeddings=True))),
     "llava_onevision videos": lambda: llava_onevision(Qwen2Config(**text_sizes()), side=3),
+    "llama linear-rope": lambda: LlamaForCausalLM(LlamaConfig(**text_sizes(
+        rope_parameters={"rope_type": "linear", "rope_theta": 1e4, "factor": 4.0}))),
+    "llama yarn-rope": lambda: LlamaForCausalLM(LlamaConfig(**text_sizes(
+        rope_parameters=YARN_ROPE, head_dim=16))),
+    "qwen2 yarn-rope": lambda: Qwen2ForCausalLM(Qwen2Config(**text_sizes(
+        rope_parameters=YARN_ROPE | {"attention_factor": 1.5}))),
+    "phi3 longrope": lambda: phi3_longrope(4),
+    "phi3 longrope, part of a head": lambda: phi3_longrope(
+        6, head_dim=16, partial_rotary_factor=0.75, tie_word_embeddings=True),
 }
 # Times, rows and columns of each sample's patches: a picture, a video of three times and a picture
 # in the first; a picture in the second.
@@ -120,7 +143,9 @@ SEVERAL_RANKS = {"llava_next llama": 2, "llava_onevision qwen2": 2, "llava_onevi
                  "qwen3_vl": 3, "qwen3_vl tied": 2,
                  "qwen2_vl tied": 2, "qwen2_5_vl": 3, "qwen2 tied": 2,
                  "internvl 6b llama": 5, "qwen3 tied": 2, "llava clip llama": 2, "mistral": 2,
-                 "phi3": 4}
+                 "phi3": 4, "phi3 longrope": 2}
+# On as many ranks that share out the rows of a sequence.
+CONTEXT_RANKS = {"phi3 longrope": 2, "llama dynamic-rope": 3}
 INTERNLM2 = ("llama dynamic-rope", "internvl 6b llama")
 
 
@@ -306,6 +331,11 @@ def check_fp32(report, case):
     elif ranks > 1:
         several = parity.run_check(case.folder, case.batch, gradients=True, ranks=ranks)
         compare(f"{case.name} {ranks} ranks", several, case.fp32[1])
+    ranks = CONTEXT_RANKS.get(case.name, 1)
+    if ranks > 1 and os.environ.get("EQUIPOISE_MPIRUN"):
+        shared = parity.run_check(case.folder, packed(case.samples), gradients=True, ranks=ranks,
+                                  settings=[f"parallel.context={ranks}"])
+        compare(f"{case.name} {ranks} context ranks", shared, case.packed_logits(case.fp32[1]))
 
 
 def write_opengvlab(native, folder):

@@ -63,6 +63,9 @@ class RunningBatch {
       : rows_(prompts.size()),
         image_token_(config.image_token_id),
         video_token_(config.video_token_id),
+        short_tokens_(config.text.rope_type == "longrope"
+                          ? config.text.rope_original_max_position_embeddings
+                          : 0),
         images_(ImageSpecOf(config)) {
     decoding_.greedy = greedy;
     for (size_t i = 0; i < rows_.size(); ++i) rows_[i].prompt = &prompts[i];
@@ -113,15 +116,25 @@ class RunningBatch {
                  std::vector<at::Tensor>& pixels) {
     const Prompt& prompt = *row.prompt;
     const auto length = std::ssize(prompt.ids), answered = std::ssize(row.answer);
-    const int64_t begin = answered == 0 ? 0 : length + answered - 1, end = length + answered;
-    if (answered > 0) {
+    const int64_t end = length + answered;
+    // Keys of the cache have turned by the frequencies of a short sequence: as Transformers does
+    // for Phi-3, a sequence that becomes a long one is computed anew.
+    const bool anew = short_tokens_ > 0 && end == short_tokens_ + 1;
+    const int64_t begin = answered == 0 || anew ? 0 : end - 1;
+    if (begin > 0) {
       ids.push_back(row.answer.back());
       positions.push_back(at::arange(row.position, row.position + 1, at::kLong));
       ++row.position;
     } else {
       ids.insert(ids.end(), prompt.ids.begin(), prompt.ids.end());
+      ids.insert(ids.end(), row.answer.begin(), row.answer.end());
       if (prompt.pixel_values.defined()) pixels.push_back(prompt.pixel_values);
       positions.push_back(PromptPositions(prompt, images_, &row.position));
+      if (answered > 0) {
+        row.cache = KvCache();
+        positions.push_back(at::arange(row.position, row.position + answered, at::kLong));
+        row.position += answered;
+      }
       grids_.insert(grids_.end(), prompt.grids.begin(), prompt.grids.end());
       load_.patches += prompt.pictures.patches;
       load_.patch_pairs += prompt.pictures.patch_pairs;
@@ -137,6 +150,7 @@ class RunningBatch {
 
   std::vector<Row> rows_;
   int64_t image_token_, video_token_;
+  int64_t short_tokens_;  // beyond which a sequence turns by other frequencies; 0: never
   ImageSpec images_;
   std::vector<PatchGrid> grids_;  // of this pass's pictures
   Decoding decoding_;

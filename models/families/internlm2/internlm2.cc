@@ -44,8 +44,13 @@ std::vector<Renaming> Renamings(const TextConfig& text) {
 }  // namespace
 
 const DecoderFamily& InternLm2() {
-  static const DecoderFamily kFamily = {"internlm2", "InternLM2ForCausalLM", Parse, Write,
-                                        Renamings,   WeightNaming::kOriginal};
+  static const DecoderFamily kFamily = {"internlm2",
+                                        "InternLM2ForCausalLM",
+                                        Parse,
+                                        Write,
+                                        Renamings,
+                                        WeightNaming::kOriginal,
+                                        {/*types=*/{"default", "linear", "dynamic"}}};
   return kFamily;
 }
 

@@ -1,18 +1,12 @@
 #include "models/families/phi3/phi3.h"
 
-#include <fmt/format.h>
-
 #include "models/families/decoder_keys.h"
 
 namespace equipoise {
 namespace {
 
-// Phi-4-mini turns three quarters of each head.
-void RequireWholeHeads(const ConfigSection& section) {
-  constexpr char kPart[] = "partial_rotary_factor";
-  const double part = GetNumber(section.json, kPart, section.where, 1.0);
-  if (part != 1) section.Refuse(kPart, fmt::format("{} is not supported, only 1 is", part));
-}
+// That of Phi-3-mini-4k and -128k, where config.json does not say it.
+constexpr int64_t kPositions = 4096;
 
 // As in Transformers: an absent key stands for a token, while null is none.
 void SetAbsentId(const ConfigSection& section, const char* key, int64_t fallback, int64_t* id) {
@@ -20,7 +14,7 @@ void SetAbsentId(const ConfigSection& section, const char* key, int64_t fallback
 }
 
 void Parse(const ConfigSection& section, TextConfig* text) {
-  ParsePositions(section, 4096, text);
+  ParsePositions(section, kPositions, text);
   ParseHeadDim(section, 0, text);
   ParseWindow(section, 0, *text);
   text->rms_norm_eps = section.Positive("rms_norm_eps", 1e-5);
@@ -29,17 +23,23 @@ void Parse(const ConfigSection& section, TextConfig* text) {
   SetAbsentId(section, "pad_token_id", 32000, &text->pad_token_id);
   section.RequireNoDropout("resid_pdrop");
   section.RequireNoDropout("embd_pdrop");
-  RequireWholeHeads(section);
-  for (const char* key : {"rope_parameters", "rope_scaling"}) {
-    if (section.Has(key)) RequireWholeHeads(Subsection(section, key));
-  }
-  if (text->rope_type != "default") {
-    section.Refuse("rope_scaling",
-                   fmt::format("'{}' is not supported, only 'default' is", text->rope_type));
-  }
 }
 
-void Write(const TextConfig& text, Json* json) { (*json)["head_dim"] = text.head_dim; }
+void Write(const TextConfig& text, Json* json) {
+  (*json)["head_dim"] = text.head_dim;
+  if (text.partial_rotary_factor != 1) {
+    (*json)["partial_rotary_factor"] = text.partial_rotary_factor;
+  }
+  if (text.rope_type != "longrope") return;
+  (*json)["original_max_position_embeddings"] = text.rope_original_max_position_embeddings;
+  // Transformers 4 takes the type and the lists alone, and a folder that says more is not of it.
+  Json& older = (*json)["rope_scaling"];
+  older["type"] = text.rope_type;
+  for (const char* key :
+       {"rope_type", "rope_theta", "original_max_position_embeddings", "partial_rotary_factor"}) {
+    older.erase(key);
+  }
+}
 
 std::vector<Renaming> Renamings(const TextConfig& text) {
   const int64_t heads = text.num_attention_heads, kv_heads = text.num_key_value_heads;
@@ -57,8 +57,16 @@ std::vector<Renaming> Renamings(const TextConfig& text) {
 }  // namespace
 
 const DecoderFamily& Phi3() {
-  static const DecoderFamily kFamily = {"phi3", "Phi3ForCausalLM", Parse,
-                                        Write,  Renamings,         WeightNaming::kOriginal};
+  static const DecoderFamily kFamily = {"phi3",
+                                        "Phi3ForCausalLM",
+                                        Parse,
+                                        Write,
+                                        Renamings,
+                                        WeightNaming::kOriginal,
+                                        {/*types=*/{"default", "longrope"},
+                                         /*names_of_longrope=*/{"su", "yarn"},
+                                         /*original_positions=*/kPositions,
+                                         /*takes_part=*/true}};
   return kFamily;
 }
 

@@ -172,7 +172,8 @@ void Validate(const ModelConfig& config, const std::string& where) {
     refuse(fmt::format("mrope_section: must add up to half of a head's {} elements",
                        config.text.head_dim));
   }
-  if (config.text.rope_type != "default") {
+  // These two choose frequencies by a sequence's length, which positions of grids do not tell.
+  if (config.text.rope_type == "dynamic" || config.text.rope_type == "longrope") {
     refuse(
         fmt::format("rope_type: '{}' is not supported with mrope_section", config.text.rope_type));
   }
@@ -244,13 +245,12 @@ void Write(const ModelConfig& config, Json* json) {
   Json& text = (*json)["text_config"];
   WriteDecoder(config.text, &text);
   text["model_type"] = config.model_type + "_text";
+  text["rope_parameters"]["mrope_section"] = config.text.mrope_section;
   text["rope_scaling"] = {{"type", third ? "default" : "mrope"},
                           {"mrope_section", config.text.mrope_section}};
-  text["rope_parameters"] = {{"rope_type", "default"},
-                             {"rope_theta", config.text.rope_theta},
-                             {"mrope_section", config.text.mrope_section}};
+  if (config.text.rope_type != "default") text["rope_scaling"] = text["rope_parameters"];
   if (third) {
-    text["rope_scaling"]["rope_type"] = "default";
+    text["rope_scaling"]["rope_type"] = config.text.rope_type;
     for (const char* key : {"rope_scaling", "rope_parameters"}) {
       text[key]["mrope_interleaved"] = true;
     }
