@@ -7,15 +7,17 @@
 
 #include "configs/base/error.h"
 #include "models/families/decoder_families.h"
+#include "models/families/decoder_keys.h"
 #include "models/families/rope_config.h"
 
 namespace equipoise {
 namespace {
 
-void RequireFullAttention(const ConfigSection& section) {
+// `windows`: the family has read which layers have one.
+void RequireFullAttention(const ConfigSection& section, bool windows) {
   if (!section.Has("layer_types")) return;
   for (const Json& type : section.json["layer_types"]) {
-    if (type != Json("full_attention")) {
+    if (type != Json("full_attention") && !(windows && type == Json(kSlidingAttention))) {
       section.Refuse("layer_types", "only 'full_attention' is supported");
     }
   }
@@ -53,8 +55,8 @@ TextConfig ParseDecoder(const ConfigSection& section) {
   text.pad_token_id = section.TokenId("pad_token_id");
   section.RequireText("hidden_act", "silu");
   section.RequireNoDropout("attention_dropout");
-  section.RequireFlag("use_sliding_window", false);
-  RequireFullAttention(section);
+  if (!family->takes_layer_windows) section.RequireFlag("use_sliding_window", false);
+  RequireFullAttention(section, section.Flag("use_sliding_window", false));
   family->parse(section, &text);
   ParseRope(section, family->rope, &text);
   return text;

@@ -21,16 +21,21 @@ void ParsePositions(const ConfigSection& section, int64_t fallback, TextConfig* 
   text->max_position_embeddings = section.Size("max_position_embeddings", kMaxPositions, fallback);
 }
 
-void ParseWindow(const ConfigSection& section, int64_t fallback, const TextConfig& text) {
+void ParseWindow(const ConfigSection& section, int64_t fallback, TextConfig* text) {
   constexpr char kWindow[] = "sliding_window";
   if (!section.Has(kWindow) && (fallback == 0 || section.json.contains(kWindow))) return;
   const int64_t window = section.Size(kWindow, kMaxPositions, fallback);
-  if (window >= text.max_position_embeddings) return;
-  section.Refuse(kWindow, fmt::format("{} is less than max_position_embeddings = {}, and attention "
-                                      "in a sliding window is not supported; set "
-                                      "max_position_embeddings to {} in config.json and "
-                                      "data.max_tokens to at most that",
-                                      window, text.max_position_embeddings, window));
+  if (window < text->max_position_embeddings) text->sliding_window = window;
+}
+
+void ParseLayerWindow(const ConfigSection& section, TextConfig* text) {
+  if (!section.Flag("use_sliding_window", false)) return;
+  bool any = GetInt(section.json, "max_window_layers", section.where, 28) < text->num_hidden_layers;
+  if (section.Has("layer_types")) {
+    const Json& types = section.json["layer_types"];
+    any = std::find(types.begin(), types.end(), Json(kSlidingAttention)) != types.end();
+  }
+  if (any) ParseWindow(section, 4096, text);
 }
 
 void ParseAttentionBias(const ConfigSection& section, const char* key, bool fallback,

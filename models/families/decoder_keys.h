@@ -13,10 +13,13 @@ namespace equipoise {
 // number of heads, which must divide it. REQUIRES: those two are already in `text`.
 void ParseHeadDim(const ConfigSection& section, int64_t fallback, TextConfig* text);
 void ParsePositions(const ConfigSection& section, int64_t fallback, TextConfig* text);
-// Reads `sliding_window`; `fallback` where it is absent, and 0 is none, as is null. Attention in a
-// window is not computed: one that a position can be outside of is refused. REQUIRES: positions are
-// already in `text`.
-void ParseWindow(const ConfigSection& section, int64_t fallback, const TextConfig& text);
+// Reads `sliding_window`; `fallback` where it is absent, and 0 is none, as is null. One that no
+// position is outside of is none either. REQUIRES: positions are already in `text`.
+void ParseWindow(const ConfigSection& section, int64_t fallback, TextConfig* text);
+// The same of families where `use_sliding_window` is a switch and `layer_types`, or
+// `max_window_layers`, tells which layers have the window.
+void ParseLayerWindow(const ConfigSection& section, TextConfig* text);
+inline constexpr char kSlidingAttention[] = "sliding_attention";  // in layer_types
 // Reads one flag for the biases of q, k, v and o.
 void ParseAttentionBias(const ConfigSection& section, const char* key, bool fallback,
                         TextConfig* text);

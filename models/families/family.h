@@ -42,6 +42,7 @@ struct DecoderFamily {
   // Naming of the folders of models without an encoder.
   WeightNaming naming = WeightNaming::kTransformers;
   RopeRules rope = {};
+  bool takes_layer_windows = false;  // ParseLayerWindow()
 };
 
 // A family of models with an image encoder and a connector in front of a language model.

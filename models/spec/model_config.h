@@ -86,6 +86,9 @@ struct TextConfig {
   // Of "yarn" and "longrope": what cosines and sines are multiplied by.
   double rope_attention_factor = 1;
   double partial_rotary_factor = 1;  // share of a head's elements that turn, its first ones
+  // Tokens that attention looks back on, the token itself included; 0: all. Attention within a
+  // window is not computed: longer sequences are refused (models/spec/sliding_window.h).
+  int64_t sliding_window = 0;
   // Multimodal positions (M-RoPE): pairs of a head's elements that turn by the time, the row and
   // the column of a token. Empty: all turn by one position.
   std::vector<int64_t> mrope_section;

@@ -214,7 +214,6 @@ TEST_CASE("impossible and unsupported configurations of Qwen-VL are refused", "[
         Row{"/vision_config/hidden_act", "gelu", "hidden_act"},
         Row{"/vision_config/fullatt_block_indexes", Json({-1}), "fullatt_block_indexes"},
         Row{"/vision_config", nullptr, "vision_config"},
-        Row{"/use_sliding_window", true, "use_sliding_window"},
         Row{"/image_token_id", 151936, "image_token_id: 151936 is outside"},
         Row{"/rope_scaling/type", "su", "rope_type"}}) {
     Json json = Published();

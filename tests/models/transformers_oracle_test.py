@@ -134,6 +134,9 @@ MODELS = {
     "phi3 longrope": lambda: phi3_longrope(4),
     "phi3 longrope, part of a head": lambda: phi3_longrope(
         6, head_dim=16, partial_rotary_factor=0.75, tie_word_embeddings=True),
+    # No sample is longer than the window.
+    "mistral window": lambda: MistralForCausalLM(MistralConfig(**text_sizes(
+        head_dim=16, sliding_window=64))),
 }
 # Times, rows and columns of each sample's patches: a picture, a video of three times and a picture
 # in the first; a picture in the second.
@@ -457,6 +460,16 @@ def check_choice(report, case):
                      f"{done.returncode} {done.stderr}")
 
 
+def check_window(report, case):
+    """A sequence that is longer than the model's window: one line, exit 2."""
+    path = os.path.join(case.folder, "longer.safetensors")
+    save_file({"input_ids": torch.full((1, 65), 5)}, path)
+    done = parity.start_check(case.folder, path, "--out", "out.safetensors")
+    report.check("a sequence beyond the window", "refused", done.returncode == 2 and
+                 "65 tokens are more than the model's sliding_window of 64" in done.stderr,
+                 f"{done.returncode} {done.stderr}")
+
+
 def main():
     transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity_error()
@@ -473,6 +486,8 @@ def main():
                 check_internlm2(report, case)
             if seed == 0:
                 check_choice(report, case)
+            if name == "mistral window":
+                check_window(report, case)
     check_eps(report)
     check_text_alone(report)
     return report.finish()

@@ -19,6 +19,7 @@
 #include "models/families/families.h"
 #include "models/layers/kv_cache.h"
 #include "models/spec/grid_positions.h"
+#include "models/spec/sliding_window.h"
 #include "parallel/comm/values.h"
 
 namespace equipoise {
@@ -235,6 +236,13 @@ int32_t SampleToken(const at::Tensor& logits, const GenerateOptions& options, ui
 std::vector<std::vector<std::vector<int32_t>>> Generator::Continue(
     const std::vector<std::vector<Prompt>>& batches, const std::vector<int32_t>& stop_ids,
     const GenerateOptions& options) {
+  for (const std::vector<Prompt>& prompts : batches) {
+    for (const Prompt& prompt : prompts) {
+      RequireWithinWindow(model_.part().config().text,
+                          std::ssize(prompt.ids) + options.max_new_tokens - 1,
+                          "a question with --max-new-tokens for its answer");
+    }
+  }
   std::vector<RunningBatch> all;
   for (const std::vector<Prompt>& prompts : batches)
     all.emplace_back(prompts, model_.part().config(), options.temperature <= 0);

@@ -11,6 +11,7 @@
 
 #include "models/families/adapters.h"
 #include "models/families/families.h"
+#include "models/spec/sliding_window.h"
 #include "models/spec/weight_names.h"
 #include "models/weights/gptq_folder.h"
 #include "models/weights/safetensors.h"
@@ -44,6 +45,12 @@ CheckRun::CheckRun(const std::string& folder, CheckInputs inputs, ParallelModel&
       model_(model),
       recipe_(std::move(recipe)),
       world_(world) {
+  for (const CheckInputs::Row& row : inputs_.rows) {
+    const std::vector<int64_t>& ends = row.batch.cu_seqlens;
+    for (size_t s = 0; s + 1 < ends.size(); ++s) {
+      RequireWithinWindow(model_.part().config().text, ends[s + 1] - ends[s], "a row's sequence");
+    }
+  }
   if (recipe_) {
     const std::vector<Parameter*>& parameters = model_.parameters().parameters();
     optimizer_ =

@@ -11,6 +11,7 @@
 #include "models/families/families.h"
 #include "models/families/modules.h"
 #include "models/spec/layer_spec.h"
+#include "models/spec/sliding_window.h"
 #include "trainer/settings/group_settings.h"
 #include "trainer/settings/odd_settings.h"
 
@@ -28,6 +29,7 @@ void CheckModel(const RunConfig& config, const ModelConfig& model) {
         "that are new to a pretrained model",
         config.data.max_tokens, model.text.max_position_embeddings);
   }
+  RequireWithinWindow(model.text, config.data.max_tokens, "data.max_tokens");
   CheckModules(model, config.model.freeze, "model.freeze");
   const std::vector<LayerSpec> specs = LayerSpecs(model);
   if (std::all_of(specs.begin(), specs.end(),

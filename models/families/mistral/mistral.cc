@@ -12,12 +12,13 @@ void Parse(const ConfigSection& section, TextConfig* text) {
   ParsePositions(section, 32 * kDefaultWindow, text);
   ParseHeadDim(section, 0, text);
   if (!section.Has("num_key_value_heads")) text->num_key_value_heads = 8;
-  ParseWindow(section, kDefaultWindow, *text);
+  ParseWindow(section, kDefaultWindow, text);
 }
 
 void Write(const TextConfig& text, Json* json) {
   (*json)["head_dim"] = text.head_dim;
-  if (!json->contains("sliding_window")) (*json)["sliding_window"] = nullptr;
+  if (json->contains("sliding_window")) return;
+  (*json)["sliding_window"] = text.sliding_window > 0 ? Json(text.sliding_window) : Json(nullptr);
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ void SetAbsentId(const ConfigSection& section, const char* key, int64_t fallback
 void Parse(const ConfigSection& section, TextConfig* text) {
   ParsePositions(section, kPositions, text);
   ParseHeadDim(section, 0, text);
-  ParseWindow(section, 0, *text);
+  ParseWindow(section, 0, text);
   text->rms_norm_eps = section.Positive("rms_norm_eps", 1e-5);
   SetAbsentId(section, "bos_token_id", 1, &text->bos_token_id);
   SetAbsentId(section, "eos_token_id", 32000, &text->eos_token_id);

@@ -7,6 +7,7 @@ namespace {
 
 void Parse(const ConfigSection& section, TextConfig* text) {
   ParsePositions(section, 32768, text);
+  ParseLayerWindow(section, text);
   ParseHeadDim(section, 0, text);
   text->attention_bias = true;
 }
@@ -20,7 +21,14 @@ void Write(const TextConfig& text, Json* json) {
 }  // namespace
 
 const DecoderFamily& Qwen2() {
-  static const DecoderFamily kFamily = {"qwen2", "Qwen2ForCausalLM", Parse, Write};
+  static const DecoderFamily kFamily = {"qwen2",
+                                        "Qwen2ForCausalLM",
+                                        Parse,
+                                        Write,
+                                        /*renamings=*/nullptr,
+                                        WeightNaming::kTransformers,
+                                        {},
+                                        /*takes_layer_windows=*/true};
   return kFamily;
 }
 

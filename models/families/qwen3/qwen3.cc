@@ -7,6 +7,7 @@ namespace {
 
 void Parse(const ConfigSection& section, TextConfig* text) {
   ParsePositions(section, 32768, text);
+  ParseLayerWindow(section, text);
   ParseHeadDim(section, 128, text);
   ParseAttentionBias(section, "attention_bias", false, text);
   text->use_qk_norm = true;
@@ -20,7 +21,14 @@ void Write(const TextConfig& text, Json* json) {
 }  // namespace
 
 const DecoderFamily& Qwen3() {
-  static const DecoderFamily kFamily = {"qwen3", "Qwen3ForCausalLM", Parse, Write};
+  static const DecoderFamily kFamily = {"qwen3",
+                                        "Qwen3ForCausalLM",
+                                        Parse,
+                                        Write,
+                                        /*renamings=*/nullptr,
+                                        WeightNaming::kTransformers,
+                                        {},
+                                        /*takes_layer_windows=*/true};
   return kFamily;
 }
 
