@@ -166,6 +166,20 @@ constexpr ChatTemplateForm Phi3() {
   return form;
 }
 
+// InternVL2-4B's, conversation.py of OpenGVLab's code (phi3-chat).
+constexpr ChatTemplateForm Phi3Chat() {
+  ChatTemplateForm form;
+  form.name = "phi3-chat";
+  form.system = kInternVl2System;
+  form.system_turn = {"<|system|>\n", "<|end|>"};
+  form.user = {"<|user|>\n", "<|end|>"};
+  form.answer = {"<|assistant|>\n", "<|end|>"};
+  form.end_of_turn = "<|end|>";
+  form.tokenizer_begin = true;
+  form.tokens = {"<|system|>", "<|user|>", "<|assistant|>", "<|end|>"};
+  return form;
+}
+
 // LLaVA's pretraining of the projector: pictures, and the answer with a line break.
 constexpr ChatTemplateForm Plain() {
   ChatTemplateForm form;
@@ -190,6 +204,7 @@ inline constexpr std::array kChatTemplates = {
     Mistral(/*v3=*/false),
     Mistral(/*v3=*/true),
     Phi3(),
+    Phi3Chat(),
     Plain(),
 };
 

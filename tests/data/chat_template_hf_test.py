@@ -300,6 +300,8 @@ def written_cases():
     for name in ("internvl2_5", "internlm2-chat", "Hermes-2"):
         yield Case(name, byte_level(CHATML + pictures + ["<s>"]), None, None, "<|im_end|>",
                    image="<IMG_CONTEXT>")
+    yield Case("phi3-chat", fallback(PHI3 + pictures, legacy=False), None, "<s>", "<|end|>",
+               image="<IMG_CONTEXT>")
     yield Case("plain", fallback(["<image>"], legacy=False), None, "<s>", "</s>", image="<image>")
 
 
