@@ -61,9 +61,9 @@ TextShape Qwen2Onevision(int64_t hidden, int64_t intermediate, int64_t layers, i
           1e6,     151646, tied};
 }
 
-// InternLM2 has the layers of LLaMA (with query, key and value stored as one tensor), Qwen2.5 those
-// of Qwen2. Vocabularies are those of the published InternVL checkpoints, except for internvl2-40b:
-// Yi-34B's 64,000 plus the nine tokens that the others add as well.
+// InternLM2 and Phi-3 have the layers of LLaMA (with query, key and value stored as one tensor),
+// Qwen2.5 those of Qwen2. Vocabularies are those of the published InternVL checkpoints, except for
+// internvl2-40b: Yi-34B's 64,000 plus the nine tokens that the others add as well.
 const std::vector<Preset>& Presets() {
   static const std::vector<Preset> kPresets = {
       {"quickstart", Encoder::kSmall, {"qwen2", 256, 768, 6, 4, 2, 2048, 1e4, 2047, true}},
@@ -77,6 +77,7 @@ const std::vector<Preset>& Presets() {
       {"internvl2-2b", Encoder::k300M, {"llama", 2048, 8192, 24, 16, 8, 92553, 1e6, 92546}},
       {"internvl3_5-2b", Encoder::k300M, Qwen3(2048, 6144, 28, 16)},
       {"internvl2_5-4b", Encoder::k300M, {"qwen2", 2048, 11008, 36, 16, 2, 151674, 1e6, 151667}},
+      {"internvl2-4b", Encoder::k300M, {"llama", 3072, 8192, 32, 32, 32, 32020, 1e4, 32013}},
       {"qwen2_5_vl-3b", Encoder::kQwen25Vl, QwenVl(2048, 11008, 36, 2, true)},
       {"qwen3_vl-4b", Encoder::kQwen3Vl, Qwen3Vl(2560, 9728, 36, 32, true)},
       {"internvl3_5-4b", Encoder::k300M, Qwen3(2560, 9728, 36, 32)},

@@ -9,7 +9,8 @@ from transformers import AutoConfig, AutoModelForImageTextToText
 
 # Billions of parameters that the models' pages on the hub tell.
 PUBLISHED = {"internvl2-1b": 0.938, "internvl2-2b": 2.21, "internvl2-8b": 8.08,
-             "internvl2-26b": 25.5, "internvl2-40b": 40.1, "internvl2_5-4b": 3.71,
+             "internvl2-4b": 4.15, "internvl2-26b": 25.5, "internvl2-40b": 40.1,
+             "internvl2_5-4b": 3.71,
              "internvl3-1b": 0.938, "internvl3-2b": 2.09, "internvl3-8b": 7.94,
              "internvl3-14b": 15.1, "internvl3-38b": 38.4, "internvl3-78b": 78.4,
              "qwen2_vl-2b": 2.21, "qwen2_vl-7b": 8.29, "qwen2_vl-72b": 73.4,
