@@ -5,12 +5,11 @@
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
 #include <iterator>
 
 #include "configs/base/error.h"
-#include "data/text/folder_template.h"
 #include "data/text/jinja_template.h"
+#include "data/text/template_tokens.h"
 #include "data/text/utf8.h"
 
 namespace equipoise {
@@ -115,23 +114,6 @@ std::string Place(std::vector<Turn>& turns, size_t things, std::string_view plac
   }
   return fmt::format("{} {} in user turns for {} {}; write one {} for each", placeholders,
                      placeholder, things, word, placeholder);
-}
-
-[[noreturn]] void Refuse(const Tokenizer& tokenizer, std::string_view name,
-                         const std::string& what) {
-  const std::string folder = std::filesystem::path(tokenizer.source()).parent_path().string();
-  const ChatTemplateForm* own = FolderTemplate(folder);
-  throw DataError(fmt::format("{}: the template '{}' needs {}, which the vocabulary lacks; use {}",
-                              tokenizer.source(), name, what,
-                              own != nullptr && own->name != name
-                                  ? fmt::format("data.template={}, the folder's own", own->name)
-                                  : "another data.template or tokenizer"));
-}
-
-int32_t RequiredToken(const Tokenizer& tokenizer, std::string_view token, std::string_view name) {
-  const auto id = tokenizer.TokenId(token);
-  if (!id) Refuse(tokenizer, name, fmt::format("the token {}", token));
-  return *id;
 }
 
 }  // namespace
@@ -335,12 +317,7 @@ ChatTemplate::ChatTemplate(const std::string& name, const std::string& system,
     throw ConfigError("data.template: '" + name + "' is unknown; use one of " + known);
   }
   if (system_.empty()) system_ = form_->system;
-  for (const std::string_view token : form_->tokens) {
-    // In texts of the template added tokens alone are tokens.
-    if (!token.empty() && tokenizer->FindAdded(RequiredToken(*tokenizer, token, name)) == nullptr) {
-      Refuse(*tokenizer, name, fmt::format("{} as an added token", token));
-    }
-  }
+  RequireTokens(*form_, *tokenizer);
   begin_ = Cut(form_->begin);
   if (form_->tokenizer_begin && tokenizer->begin_token()) {
     begin_.push_back({*tokenizer->begin_token(), ""});
@@ -412,8 +389,12 @@ EncodedConversation ChatTemplate::Encode(const std::vector<Turn>& turns,
                                          bool with_answer_prompt, std::string_view tools) const {
   if (!image_tokens.empty()) {
     if (image_marks_ < 0) {
-      Refuse(*tokenizer_, form_->name,
-             "a token for pictures (<IMG_CONTEXT>, <image> or <|image_pad|>)");
+      for (const ImageMarks& marks : kImageMarks) {
+        if (LeavesOut(*tokenizer_, marks.token))
+          RequiredToken(*tokenizer_, marks.token, form_->name);
+      }
+      RefuseTemplate(*tokenizer_, form_->name,
+                     "a token for pictures (<IMG_CONTEXT>, <image> or <|image_pad|>)");
     }
     const ImageMarks& marks = kImageMarks[static_cast<size_t>(image_marks_)];
     for (const std::string_view token : {marks.start, marks.end}) {
@@ -422,7 +403,9 @@ EncodedConversation ChatTemplate::Encode(const std::vector<Turn>& turns,
     const bool videos =
         std::any_of(turns.begin(), turns.end(), [](const Turn& turn) { return turn.videos; });
     if (videos && video_token_ < 0) {
-      Refuse(*tokenizer_, form_->name, fmt::format("a token for videos ({})", video_token_text()));
+      RefuseTemplate(*tokenizer_, form_->name,
+                     fmt::format("a token for videos ({})", video_token_text()),
+                     video_token_text());
     }
   }
   const bool own_system = !turns.empty() && turns.front().role == Role::kSystem;

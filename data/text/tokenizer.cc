@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 
 #include "configs/base/error.h"
 #include "configs/base/regular_file.h"
@@ -52,18 +53,53 @@ void AddTokens(const std::vector<std::string>& texts,
   }
 }
 
-// A hash of a tokenizer's files and of the tokens added to them.
-uint64_t HashOf(std::string bytes, const std::vector<std::string>& added) {
+// Moves the added tokens from id `rows` on to `left_out`, but not `begin`. `largest`: the largest
+// id of the vocabulary.
+void LeaveOut(int64_t rows, const std::string& begin, int32_t largest, TokenizerSpec* spec,
+              std::vector<AddedToken>* left_out) {
+  const auto stays = [&](const AddedToken& token) {
+    return token.id < rows || token.id <= largest || token.content == begin;
+  };
+  std::vector<AddedToken>& added = spec->added_tokens;
+  const auto gone = std::stable_partition(added.begin(), added.end(), stays);
+  if (gone == added.end()) return;
+  left_out->assign(std::make_move_iterator(gone), std::make_move_iterator(added.end()));
+  added.erase(gone, added.end());
+  spec->largest_id = largest;
+  for (const AddedToken& token : added) spec->largest_id = std::max(spec->largest_id, token.id);
+}
+
+int32_t LargestId(const Vocabulary& vocabulary) {
+  int32_t largest = -1;
+  for (const auto& [token, id] : vocabulary) largest = std::max(largest, id);
+  return largest;
+}
+
+// A hash of a tokenizer's files, of the tokens added to them, and of those left out.
+uint64_t HashOf(std::string bytes, const std::vector<std::string>& added,
+                const std::vector<AddedToken>& left_out) {
   for (const std::string& text : added) bytes += '\0' + text;
+  for (const AddedToken& token : left_out) bytes += "\nwithout " + std::to_string(token.id);
   return XXH3_64bits(bytes.data(), bytes.size());
 }
 
 }  // namespace
 
 struct Tokenizer::Impl {
-  Impl(TokenizerSpec read, std::unique_ptr<SentencePieceModel> pieces, std::string file,
-       uint64_t hash)
-      : spec(std::move(read)), source(std::move(file)), fingerprint(hash) {
+  // What a tokenizer's files hold; `begin`: the text of the begin token, empty where it has none.
+  struct Content {
+    TokenizerSpec spec;
+    std::unique_ptr<SentencePieceModel> pieces;
+    std::vector<AddedToken> left_out;
+    std::string begin;
+  };
+
+  Impl(Content read, std::string file, uint64_t hash)
+      : spec(std::move(read.spec)),
+        left_out(std::move(read.left_out)),
+        source(std::move(file)),
+        fingerprint(hash) {
+    std::unique_ptr<SentencePieceModel> pieces = std::move(read.pieces);
     text = pieces == nullptr ? MakeTextModel(spec, source)
                              : MakeTextModel(std::move(pieces), spec.added_tokens);
     spec.merges = {};
@@ -80,9 +116,7 @@ struct Tokenizer::Impl {
         in_raw.Add(token, token.content);
       }
     }
-    const std::string folder = std::filesystem::path(source).parent_path().string();
-    const std::string begin = ReadBeginToken(folder, spec.begin_token);
-    if (!begin.empty()) begin_token = Find(begin);
+    if (!read.begin.empty()) begin_token = Find(read.begin);
   }
 
   std::optional<int32_t> Find(const std::string& token) const {
@@ -103,6 +137,7 @@ struct Tokenizer::Impl {
   }
 
   TokenizerSpec spec;
+  std::vector<AddedToken> left_out;
   std::string source;
   std::unique_ptr<const TextModel> text;
   AddedTokenFinder in_raw, in_normalized;
@@ -113,47 +148,64 @@ struct Tokenizer::Impl {
   uint64_t fingerprint;
 };
 
-Tokenizer Tokenizer::Read(const std::string& path, const std::vector<std::string>& added) {
+namespace {
+
+// The added tokens of a SentencePiece model: its own control pieces that no file lists, and those
+// of its folder's files.
+TokenizerSpec SpecOf(const SentencePieceModel& model, std::vector<AddedToken> listed) {
+  TokenizerSpec spec;
+  spec.largest_id = model.size() - 1;
+  for (int32_t id = 0; id < model.size(); ++id) {
+    const auto same = [id](const AddedToken& token) { return token.id == id; };
+    if (!model.IsControl(id) || std::any_of(listed.begin(), listed.end(), same)) continue;
+    spec.added_tokens.push_back({.content = model.Piece(id), .id = id, .special = true});
+  }
+  for (AddedToken& token : listed) {
+    spec.largest_id = std::max(spec.largest_id, token.id);
+    spec.added_tokens.push_back(std::move(token));
+  }
+  return spec;
+}
+
+}  // namespace
+
+Tokenizer Tokenizer::Read(const std::string& path, const std::vector<std::string>& added,
+                          int64_t rows) {
   const std::string file = FileOf(path);
   const std::string folder = std::filesystem::path(file).parent_path().string();
   const bool files = std::filesystem::path(file).filename() == "vocab.json";
   std::string bytes = files ? "" : ReadFile(file);
-  if (!file.ends_with(".model")) {
-    TokenizerSpec spec;
+  Impl::Content content;
+  int32_t largest = -1;  // of the vocabulary
+  if (file.ends_with(".model")) {
+    content.pieces = std::make_unique<SentencePieceModel>(bytes, file);
+    AddedTokenFiles listed = ReadAddedTokens(folder);
+    bytes += listed.text;
+    content.spec = SpecOf(*content.pieces, std::move(listed.tokens));
+    largest = content.pieces->size() - 1;
+    AddTokens(
+        added, [&](const std::string& text) { return content.pieces->Find(text); }, &content.spec);
+  } else {
     if (files) {
       VocabularyFiles read = ReadVocabularyFiles(folder);
-      spec = ReadTokenizerSpec(read.tokenizer, file);
+      content.spec = ReadTokenizerSpec(read.tokenizer, file);
       bytes = std::move(read.text);
     } else {
-      spec = ReadTokenizerSpec(bytes, file);
+      content.spec = ReadTokenizerSpec(bytes, file);
     }
+    const Vocabulary& vocabulary = content.spec.vocabulary;
+    if (content.spec.largest_id >= rows) largest = LargestId(vocabulary);
     const auto find = [&](const std::string& text) -> std::optional<int32_t> {
-      const auto found = spec.vocabulary.find(text);
-      return found == spec.vocabulary.end() ? std::nullopt : std::optional(found->second);
+      const auto found = vocabulary.find(text);
+      return found == vocabulary.end() ? std::nullopt : std::optional(found->second);
     };
-    AddTokens(added, find, &spec);
-    const uint64_t hash = HashOf(std::move(bytes), added);
-    return Tokenizer(std::make_unique<const Impl>(std::move(spec), nullptr, file, hash));
+    AddTokens(added, find, &content.spec);
   }
-  auto model = std::make_unique<SentencePieceModel>(bytes, file);
-  AddedTokenFiles listed = ReadAddedTokens(folder);
-  TokenizerSpec spec;
-  spec.largest_id = model->size() - 1;
-  for (int32_t id = 0; id < model->size(); ++id) {  // those that no file lists
-    const auto same = [id](const AddedToken& token) { return token.id == id; };
-    if (!model->IsControl(id) || std::any_of(listed.tokens.begin(), listed.tokens.end(), same)) {
-      continue;
-    }
-    spec.added_tokens.push_back({.content = model->Piece(id), .id = id, .special = true});
-  }
-  for (AddedToken& token : listed.tokens) {
-    spec.largest_id = std::max(spec.largest_id, token.id);
-    spec.added_tokens.push_back(std::move(token));
-  }
-  AddTokens(
-      added, [&](const std::string& text) { return model->Find(text); }, &spec);
-  const uint64_t hash = HashOf(bytes + listed.text, added);
-  return Tokenizer(std::make_unique<const Impl>(std::move(spec), std::move(model), file, hash));
+  content.begin = ReadBeginToken(folder, content.spec.begin_token);
+  if (content.spec.largest_id >= rows)
+    LeaveOut(rows, content.begin, largest, &content.spec, &content.left_out);
+  const uint64_t hash = HashOf(std::move(bytes), added, content.left_out);
+  return Tokenizer(std::make_unique<const Impl>(std::move(content), file, hash));
 }
 
 Tokenizer::Tokenizer(std::unique_ptr<const Impl> impl) : impl_(std::move(impl)) {}
@@ -189,6 +241,8 @@ std::string Tokenizer::Decode(const std::vector<int32_t>& ids, bool skip_special
 }
 
 const std::vector<AddedToken>& Tokenizer::added_tokens() const { return impl_->spec.added_tokens; }
+
+const std::vector<AddedToken>& Tokenizer::left_out() const { return impl_->left_out; }
 
 const AddedToken* Tokenizer::FindAdded(int32_t id) const {
   if (id < 0 || id >= vocab_size()) return nullptr;

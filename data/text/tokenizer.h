@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,8 +23,11 @@ class Tokenizer {
   // folder that holds one; of several, the first is read. Throws DataError (`path: what; what to
   // do`) for files that are damaged, inconsistent, or of a kind that is not supported. `added`:
   // texts that become special tokens where the files have no such added token; new ids are those
-  // behind the largest, as with Transformers' add_special_tokens.
-  static Tokenizer Read(const std::string& path, const std::vector<std::string>& added = {});
+  // behind the largest, as with Transformers' add_special_tokens. `rows`: of the model's embedding;
+  // added tokens with ids from there on are left out, and stay text where a text has them
+  // (Transformers' InternVL folders have such a <video>). The begin token never is.
+  static Tokenizer Read(const std::string& path, const std::vector<std::string>& added = {},
+                        int64_t rows = std::numeric_limits<int64_t>::max());
   ~Tokenizer();
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;
@@ -38,6 +42,8 @@ class Tokenizer {
   std::optional<int32_t> TokenId(std::string_view token) const;
   // All added tokens.
   const std::vector<AddedToken>& added_tokens() const;
+  // Those that Read() has left out.
+  const std::vector<AddedToken>& left_out() const;
   // The added token of an id; null: none.
   const AddedToken* FindAdded(int32_t id) const;
   // Calls `plain` for the text between added tokens and `token` for each of these, in order.
@@ -48,7 +54,7 @@ class Tokenizer {
   std::optional<int32_t> begin_token() const;
   int64_t vocab_size() const;         // largest id + 1
   const std::string& source() const;  // its file, for messages
-  // Changes whenever the file does; part of the cost index's key.
+  // Changes with the file and with the tokens left out; part of the cost index's key.
   uint64_t fingerprint() const;
 
  private:

@@ -7,7 +7,6 @@
 #include <unordered_map>
 
 #include "configs/base/error.h"
-#include "data/text/folder_template.h"
 #include "tests/data/temporary_folder.h"
 #include "tests/data/tiny_tokenizer.h"
 #include "tests/skip_case.h"
@@ -337,45 +336,6 @@ TEST_CASE("LLaVA's pretraining form: pictures and the answer", "[data][cpu]") {
   CHECK(encoded.ids == Ids{320, 303, 305, 304, 263, '\n'});
   REQUIRE(Spans(encoded).size() == 1);
   CHECK(Spans(encoded)[0] == std::pair(size_t{4}, size_t{6}));
-}
-
-TEST_CASE("a folder's own template is told by its text", "[data][cpu]") {
-  const TemporaryFolder folder;
-  const auto name = [&]() -> std::string {
-    const ChatTemplateForm* form = FolderTemplate(folder.path());
-    return form == nullptr ? "" : std::string(form->name);
-  };
-  const auto write = [&](const char* file, const std::string& text) {
-    std::ofstream(folder.path() + "/" + file) << text;
-  };
-  CHECK(name().empty());
-  write("tokenizer_config.json", "{");  // its reader says what is wrong with it
-  CHECK(name().empty());
-  write("tokenizer_config.json", R"({"chat_template": "USER: ASSISTANT:"})");
-  CHECK(name() == "vicuna_v1");
-  write("tokenizer_config.json", R"({"chat_template": [{"name": "tool_use", "template": "x"},
-        {"name": "default", "template": "<|start_header_id|> <|eot_id|>"}]})");
-  CHECK(name() == "llama-3");
-  write("chat_template.jinja", "<|im_start|> <|im_end|>");
-  CHECK(name() == "chatml");
-  write("chat_template.jinja", "<|start_header_id|> <|eot_id|> Cutting Knowledge Date");
-  CHECK(name().empty());
-}
-
-TEST_CASE("a template names what it lacks", "[data][cpu]") {
-  const Tokenizer tokenizer = MarkedTokenizer();
-  CHECK_THROWS_AS(ChatTemplate("vicuna", "", &tokenizer), ConfigError);
-  Json json = TinyTokenizerJson();
-  json["added_tokens"].erase(5);
-  const Tokenizer text_only = ReadTokenizerJson(json);
-  const ChatTemplate chat("chatml", "", &text_only);
-  CHECK(chat.Encode({{Role::kUser, "a"}}, {}).ids.size() > 0);
-  CHECK_THROWS_WITH(chat.Encode({{Role::kUser, "<image>"}}, {1}), Catch::Contains("<IMG_CONTEXT>"));
-  json["added_tokens"].erase(2);
-  const Tokenizer lacking = ReadTokenizerJson(json);
-  CHECK_THROWS_WITH(ChatTemplate("chatml", "", &lacking),
-                    Catch::StartsWith(lacking.source() + ": ") && Catch::Contains("<|im_end|>"));
-  CHECK_THAT(lacking.source(), Catch::EndsWith("/tokenizer.json"));
 }
 
 TEST_CASE("the fingerprint depends on name, system text and tokenizer", "[data][cpu]") {

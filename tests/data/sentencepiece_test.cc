@@ -109,6 +109,20 @@ TEST_CASE("tokens are added behind those of the folder's files", "[data][cpu]") 
   }
 }
 
+TEST_CASE("a folder's added tokens without a row are text", "[data][cpu]") {
+  const TemporaryFolder folder;
+  const std::string where = folder.path();
+  TrainModel(where);
+  const Tokenizer plain = Tokenizer::Read(where);
+  Write(where + "/added_tokens.json", R"({"<pad>": 302})");
+  const Tokenizer tokenizer = Tokenizer::Read(where, {}, plain.vocab_size());
+  CHECK(tokenizer.vocab_size() == plain.vocab_size());
+  REQUIRE(tokenizer.left_out().size() == 1);
+  CHECK(tokenizer.left_out()[0].content == "<pad>");
+  CHECK(tokenizer.Encode("the <pad>", true) == plain.Encode("the <pad>", true));
+  CHECK(Tokenizer::Read(where).TokenId("<pad>") == 302);
+}
+
 TEST_CASE("what is put before a text is told by tokenizer_config.json", "[data][cpu]") {
   const TemporaryFolder folder;
   const std::string where = folder.path();

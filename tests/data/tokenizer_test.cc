@@ -59,6 +59,42 @@ TEST_CASE("missing tokens are added behind the largest id", "[data][cpu]") {
   CHECK(Tokenizer::Read(path, {}).fingerprint() == plain.fingerprint());
 }
 
+TEST_CASE("added tokens without a row are text", "[data][cpu]") {
+  const TemporaryFolder folder;
+  const std::string path = folder.Write("tokenizer.json", TinyTokenizerJson().dump());
+  const Tokenizer whole = Tokenizer::Read(path), same = Tokenizer::Read(path, {}, 306);
+  CHECK(whole.left_out().empty());
+  CHECK(same.left_out().empty());
+  CHECK(same.fingerprint() == whole.fingerprint());
+  const Tokenizer some = Tokenizer::Read(path, {}, 304);
+  CHECK(some.vocab_size() == 304);
+  REQUIRE(some.left_out().size() == 2);
+  CHECK(some.left_out()[0].content == "</img>");
+  CHECK(some.left_out()[1].id == 305);
+  CHECK(some.Encode("a</img><img>", true) == [&] {
+    Ids ids = whole.Encode("a</img>", false);
+    ids.push_back(303);
+    return ids;
+  }());
+  CHECK_FALSE(some.TokenId("</img>").has_value());
+  CHECK(some.FindAdded(304) == nullptr);
+  CHECK(some.fingerprint() != whole.fingerprint());
+  CHECK(some.fingerprint() != Tokenizer::Read(path, {}, 305).fingerprint());
+  // The vocabulary itself stays, whatever the rows.
+  CHECK(Tokenizer::Read(path, {}, 100).vocab_size() == 264);
+}
+
+TEST_CASE("the token before a text is never left out", "[data][cpu]") {
+  const TemporaryFolder folder;
+  Json json = TinyTokenizerJson();
+  json["post_processor"] = {{"type", "TemplateProcessing"},
+                            {"single", {{{"SpecialToken", {{"id", "<IMG_CONTEXT>"}}}}}}};
+  const Tokenizer tokenizer = Tokenizer::Read(folder.Write("tokenizer.json", json.dump()), {}, 304);
+  CHECK(tokenizer.begin_token() == 305);
+  CHECK(tokenizer.vocab_size() == 306);
+  CHECK(tokenizer.left_out().size() == 1);
+}
+
 TEST_CASE("decoding gives the text back", "[data][cpu]") {
   const Tokenizer tokenizer = ReadTokenizerJson(TinyTokenizerJson());
   for (const std::string text :

@@ -94,6 +94,31 @@ TEST_CASE("an encoder is not trained on records without pictures", "[trainer][cp
   CHECK_NOTHROW(require());
 }
 
+TEST_CASE("an added token behind the model's rows is text, a word of the vocabulary is refused",
+          "[trainer][cpu]") {
+  DataFixture data;
+  data.WriteRecords({RecordLine("a", "", "Q", "<video>us")});
+  RunConfig config = ConfigFor(data);
+  const std::string file = data.folder / "model/tokenizer.json";
+  Json json = ReadJsonFile(file);
+  const auto write = [&] { data.folder.Write("model/tokenizer.json", json.dump()); };
+  SingleCommunicator world;
+  const OpenedData before(config, config.data.train, world);
+  json["added_tokens"].push_back({{"id", 2048}, {"content", "<video>"}, {"special", true}});
+  write();
+  const OpenedData after(config, config.data.train, world);
+  CHECK(after.opened.built);
+  CHECK(after.tokenizer.left_out().size() == 1);
+  CHECK(after.index.size() == 1);
+  CHECK(after.index[0].tokens == before.index[0].tokens);
+  json["model"]["vocab"]["zz"] = 2048;
+  json["added_tokens"].erase(json["added_tokens"].size() - 1);
+  write();
+  CHECK_THROWS_WITH(OpenedData(config, config.data.train, world),
+                    Catch::Contains("has ids up to 2048, that of 'zz', the model's vocab_size is "
+                                    "2048"));
+}
+
 TEST_CASE("a tokenizer that is not the model's is refused", "[trainer][cpu]") {
   DataFixture data;
   data.WriteRecords(DataFixture::MixedLines(4));

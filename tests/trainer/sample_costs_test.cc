@@ -178,7 +178,7 @@ TEST_CASE("an epoch without a sample is refused by its repeats", "[sample_costs]
     config.data.train[1].repeat = of_bad;
     CHECK_THROWS_WITH(GatherSampleCosts(config, model), refusal);
   }
-  const Tokenizer tokenizer = ReadTokenizer(config);
+  const Tokenizer tokenizer = ReadTokenizer(config, model);
   const ChatTemplate chat_template(config.data.chat_template, config.data.system, &tokenizer);
   CostIndexOptions build;
   build.images = ImageSpecOf(model);

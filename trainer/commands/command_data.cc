@@ -25,6 +25,7 @@
 #include "trainer/settings/group_settings.h"
 #include "trainer/settings/model_section.h"
 #include "trainer/settings/source_lists.h"
+#include "trainer/settings/vocabulary.h"
 
 namespace equipoise {
 namespace {
@@ -52,7 +53,9 @@ struct DataSession {
   DataSession(const Arguments& arguments, bool rebuild)
       : config(ConfigOf(arguments)),
         sources(arguments.eval ? config.data.eval : config.data.train),
-        data(config, sources, world, {rebuild, /*enforce_bad_share=*/false}) {}
+        data(config, sources, world, {rebuild, /*enforce_bad_share=*/false}) {
+    WarnOfLeftOut(data.tokenizer);
+  }
 
   RunConfig config;
   std::vector<SourceConfig> sources;
@@ -140,8 +143,12 @@ int Tokenize(const Arguments& arguments) {
   const std::filesystem::path path(arguments.config);
   const bool is_tokenizer = std::filesystem::is_directory(path) || path.extension() == ".json" ||
                             path.extension() == ".model";
-  const Tokenizer tokenizer =
-      is_tokenizer ? Tokenizer::Read(arguments.config) : ReadTokenizer(ConfigOf(arguments));
+  const auto of_config = [&] {
+    const RunConfig config = ConfigOf(arguments);
+    if (!NamesModel(config.model)) return Tokenizer::Read(TokenizerPath(config));
+    return ReadTokenizer(config, ModelConfigOf(config));
+  };
+  const Tokenizer tokenizer = is_tokenizer ? Tokenizer::Read(arguments.config) : of_config();
   std::ios::sync_with_stdio(false);
   TokenizeLines(tokenizer, std::cin, std::cout);
   std::cout.flush();

@@ -193,11 +193,13 @@ class Answerer {
     if (!config.parallel.zero) config.parallel.zero = 0;  // nothing is trained
     setup_ = std::make_unique<RunSetup>(SetUpRun(config, mpi));
     data_ = config.data;
-    tokenizer_ = std::make_unique<Tokenizer>(Tokenizer::Read(source.folder));
+    tokenizer_ = std::make_unique<Tokenizer>(
+        Tokenizer::Read(source.folder, /*added=*/{}, config_.text.vocab_size));
     template_ = std::make_unique<ChatTemplate>(data_.chat_template, data_.system, tokenizer_.get(),
                                                config_.image_token_id, ChatOptionsOf(data_));
     if (config_.image_token_id < 0) config_.image_token_id = template_->image_token();
     CheckVocabulary(source.folder, config_, *tokenizer_, *template_);
+    WarnOfLeftOut(*tokenizer_);
     recorder_ = std::make_unique<TimelineRecorder>(mpi.rank());
     ParallelModel::Options options = ModelOptionsOf(config, *setup_);
     options.part.inference = true;

@@ -14,6 +14,7 @@
 #include "models/spec/sliding_window.h"
 #include "trainer/settings/group_settings.h"
 #include "trainer/settings/odd_settings.h"
+#include "trainer/settings/vocabulary.h"
 
 namespace equipoise {
 namespace {
@@ -53,6 +54,7 @@ RunData::RunData(RunContext& context)
       left_out_(index().size() - index().CountDefects()[0]) {
   RequireEqual(context.world(), "the cost index", index().hash());
   CheckModel(context.config, model_config());
+  WarnOfLeftOut(opened_.tokenizer);
   RequirePicturesToTrain(context.config, opened_);
   SetSteps();
 }

@@ -114,7 +114,7 @@ bool HasAnnotations(const DataConfig& data) {
 // Tokenizer and options that turn records into samples, as in training.
 struct Reading {
   Reading(const RunConfig& config, const ModelConfig& model)
-      : tokenizer(ReadTokenizer(config)),
+      : tokenizer(ReadTokenizer(config, model)),
         chat_template(config.data.chat_template, config.data.system, &tokenizer,
                       model.image_token_id, ChatOptionsOf(config.data)),
         options(SampleOptionsOf(config.data, model)) {}

@@ -80,7 +80,7 @@ OpenedCostIndex OpenIndex(const RunConfig& config, const std::vector<SourceConfi
 OpenedData::OpenedData(const RunConfig& config, const std::vector<SourceConfig>& sources,
                        Communicator& world, const OpenDataOptions& options)
     : model_config(ModelConfigOf(config)),
-      tokenizer(ReadTokenizer(config)),
+      tokenizer(ReadTokenizer(config, model_config)),
       chat_template(config.data.chat_template, config.data.system, &tokenizer,
                     model_config.image_token_id, ChatOptionsOf(config.data)),
       opened((CheckSettings(config),

@@ -25,10 +25,11 @@ ChatOptions ChatOptionsOf(const DataConfig& data) {
   return {.image_first = data.image_first, .last_answer = data.train_turns == "last"};
 }
 
-Tokenizer ReadTokenizer(const RunConfig& config) {
+Tokenizer ReadTokenizer(const RunConfig& config, const ModelConfig& model) {
   const std::string path = TokenizerPath(config);
-  if (config.model.llm.empty()) return Tokenizer::Read(path);
-  return Tokenizer::Read(path, ImageTokensOf(ReadEncoderPart(config.model.vision)));
+  std::vector<std::string> added;
+  if (!config.model.llm.empty()) added = ImageTokensOf(ReadEncoderPart(config.model.vision));
+  return Tokenizer::Read(path, added, model.text.vocab_size);
 }
 
 SampleOptions SampleOptionsOf(const DataConfig& data, const ModelConfig& model) {

@@ -15,8 +15,9 @@ namespace equipoise {
 // model.llm.
 std::string TokenizerPath(const RunConfig& config);
 
-// Reads it; a model from parts adds the tokens that it needs for pictures.
-Tokenizer ReadTokenizer(const RunConfig& config);
+// Reads it; a model from parts adds the tokens that it needs for pictures. Added tokens that the
+// embedding of `model` has no rows for are left out.
+Tokenizer ReadTokenizer(const RunConfig& config, const ModelConfig& model);
 
 ChatOptions ChatOptionsOf(const DataConfig& data);
 

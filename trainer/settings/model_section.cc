@@ -96,7 +96,9 @@ ModelConfig JoinedConfig(const ModelSection& model) {
   const std::vector<std::string> tokens = ImageTokensOf(encoder);
   const Tokenizer tokenizer = Tokenizer::Read(model.llm, tokens);
   const int64_t rows = decoder.text.vocab_size;
-  if (tokenizer.vocab_size() > rows + std::ssize(tokens)) {
+  // Added tokens get rows too, as those of a spare <pad>; the vocabulary itself has them.
+  for (auto id = static_cast<int32_t>(rows); id < tokenizer.vocab_size(); ++id) {
+    if (tokenizer.FindAdded(id) != nullptr) continue;
     throw DataError(fmt::format(
         "model.llm: {}: the tokenizer has ids up to {} with {} tokens for pictures, vocab_size is "
         "{}; use the model's own tokenizer",

@@ -13,4 +13,7 @@ namespace equipoise {
 void CheckVocabulary(const std::string& source, const ModelConfig& model,
                      const Tokenizer& tokenizer, const ChatTemplate& chat_template);
 
+// Warns of added tokens that the model has no rows for, which stay text.
+void WarnOfLeftOut(const Tokenizer& tokenizer);
+
 }  // namespace equipoise

@@ -1,0 +1,86 @@
+// A folder's own chat template, and what a form needs of a tokenizer.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <fstream>
+
+#include "configs/base/error.h"
+#include "data/text/chat_template.h"
+#include "data/text/folder_template.h"
+#include "tests/data/temporary_folder.h"
+#include "tests/data/tiny_tokenizer.h"
+
+namespace equipoise {
+namespace {
+
+using Ids = std::vector<int32_t>;
+
+TEST_CASE("a folder's own template is told by its text", "[data][cpu]") {
+  const TemporaryFolder folder;
+  const auto name = [&]() -> std::string {
+    const ChatTemplateForm* form = FolderTemplate(folder.path());
+    return form == nullptr ? "" : std::string(form->name);
+  };
+  const auto write = [&](const char* file, const std::string& text) {
+    std::ofstream(folder.path() + "/" + file) << text;
+  };
+  CHECK(name().empty());
+  write("tokenizer_config.json", "{");  // its reader says what is wrong with it
+  CHECK(name().empty());
+  write("tokenizer_config.json", R"({"chat_template": "USER: ASSISTANT:"})");
+  CHECK(name() == "vicuna_v1");
+  write("tokenizer_config.json", R"({"chat_template": [{"name": "tool_use", "template": "x"},
+        {"name": "default", "template": "<|start_header_id|> <|eot_id|>"}]})");
+  CHECK(name() == "llama-3");
+  write("chat_template.jinja", "<|im_start|> <|im_end|>");
+  CHECK(name() == "chatml");
+  write("chat_template.jinja", "<|start_header_id|> <|eot_id|> Cutting Knowledge Date");
+  CHECK(name().empty());
+}
+
+TEST_CASE("a template names what it lacks", "[data][cpu]") {
+  const Tokenizer tokenizer = ReadTokenizerJson(TinyTokenizerJson());
+  CHECK_THROWS_AS(ChatTemplate("vicuna", "", &tokenizer), ConfigError);
+  Json json = TinyTokenizerJson();
+  json["added_tokens"].erase(5);
+  const Tokenizer text_only = ReadTokenizerJson(json);
+  const ChatTemplate chat("chatml", "", &text_only);
+  CHECK(chat.Encode({{Role::kUser, "a"}}, {}).ids.size() > 0);
+  CHECK_THROWS_WITH(chat.Encode({{Role::kUser, "<image>"}}, {1}), Catch::Contains("<IMG_CONTEXT>"));
+  json["added_tokens"].erase(2);
+  const Tokenizer lacking = ReadTokenizerJson(json);
+  CHECK_THROWS_WITH(ChatTemplate("chatml", "", &lacking),
+                    Catch::StartsWith(lacking.source() + ": ") && Catch::Contains("<|im_end|>"));
+  CHECK_THAT(lacking.source(), Catch::EndsWith("/tokenizer.json"));
+  CHECK_THROWS_WITH(ChatTemplate("chatml", "", &lacking), Catch::Contains("; use another data.t"));
+  json["added_tokens"].push_back({{"id", 310}, {"content", "<s>"}, {"special", true}});
+  json["added_tokens"].push_back({{"id", 311}, {"content", "</s>"}, {"special", true}});
+  const Tokenizer llama = ReadTokenizerJson(json);
+  CHECK_THROWS_WITH(ChatTemplate("chatml", "", &llama),
+                    Catch::EndsWith("which the vocabulary lacks; use the data.template that the "
+                                    "model was trained with; the vocabulary fits vicuna_v1, "
+                                    "llama-2, mistral-v1, mistral-v3"));
+}
+
+TEST_CASE("a token without a row is refused where the form or a picture needs it", "[data][cpu]") {
+  const TemporaryFolder folder;
+  Json json = TinyTokenizerJson();
+  json["added_tokens"].push_back({{"id", 306}, {"content", "<think>"}, {"special", false}});
+  const std::string path = folder.Write("tokenizer.json", json.dump());
+  const std::vector<Turn> turns = {{Role::kUser, "<image>"}, {Role::kAssistant, "<think>us"}};
+  const Tokenizer whole = Tokenizer::Read(path), no_think = Tokenizer::Read(path, {}, 306);
+  const ChatTemplate one("chatml", "", &whole), other("chatml", "", &no_think);
+  CHECK(one.fingerprint() != other.fingerprint());
+  const Ids all = one.Encode(turns, {1}).ids, text = other.Encode(turns, {1}).ids;
+  CHECK(std::count(all.begin(), all.end(), 306) == 1);
+  CHECK(std::count(text.begin(), text.end(), 306) == 0);
+  CHECK(whole.Decode(all, false) == no_think.Decode(text, false));
+  const Tokenizer no_picture = Tokenizer::Read(path, {}, 305),
+                  no_end = Tokenizer::Read(path, {}, 302);
+  CHECK_THROWS_WITH(ChatTemplate("chatml", "", &no_picture).Encode(turns, {1}),
+                    Catch::Contains("needs the token <IMG_CONTEXT>, for whose id 305 the model's"));
+  CHECK_THROWS_WITH(ChatTemplate("chatml", "", &no_end),
+                    Catch::Contains("needs the token <|im_end|>, for whose id 302 the model's"));
+}
+
+}  // namespace
+}  // namespace equipoise
