@@ -1,7 +1,9 @@
 #include "data/text/folder_template.h"
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
+#include <utility>
 
 #include "configs/base/error.h"
 #include "configs/base/json.h"
@@ -28,12 +30,43 @@ std::string TemplateOf(const Json& json) {
   return "";
 }
 
-}  // namespace
+// A published template that writes more or less than the form it is taken for.
+struct Variant {
+  std::string_view form;
+  std::array<std::string_view, 3> marks;  // that all stand in it
+  std::array<std::string_view, 2> never;  // that do not
+  std::string_view note;                  // what differs
+};
 
-const ChatTemplateForm* RecognizeTemplate(std::string_view jinja) {
-  const ChatTemplateForm* found = FormOfJinjaTemplate(jinja);
-  if (found != nullptr) return found;
+constexpr std::array kVariants = {
+    // Llama 3.1, 3.2 and 3.3.
+    Variant{"llama-3",
+            {"<|start_header_id|>", "<|eot_id|>", "Cutting Knowledge Date"},
+            {},
+            "writes two dates, and what functions there are, into a system turn; this form writes "
+            "the system text alone"},
+    // Mistral-7B-Instruct v0.1 and v0.2 as they were first published, and those trained from them.
+    Variant{"mistral-v1",
+            {"'[INST] '", "' [/INST]'", "message['content'] + eos_token"},
+            {"<<SYS>>", "system_message"},
+            "is an early one of Mistral's, without a place for a system text and without the "
+            "spaces that this form has before [INST] and before an answer"},
+};
+
+const Variant* VariantOf(std::string_view jinja) {
   const auto has = [&](std::string_view mark) { return jinja.find(mark) != jinja.npos; };
+  for (const Variant& variant : kVariants) {
+    const bool barred =
+        std::any_of(variant.never.begin(), variant.never.end(),
+                    [&](std::string_view text) { return !text.empty() && has(text); });
+    if (!barred && std::all_of(variant.marks.begin(), variant.marks.end(), has)) return &variant;
+  }
+  return nullptr;
+}
+
+const ChatTemplateForm* FormOfMarks(std::string_view jinja) {
+  const auto has = [&](std::string_view mark) { return jinja.find(mark) != jinja.npos; };
+  const ChatTemplateForm* found = nullptr;
   for (const ChatTemplateForm& form : kChatTemplates) {
     const bool fits = !form.marks[0].empty() &&
                       std::all_of(form.marks.begin(), form.marks.end(), has) &&
@@ -43,22 +76,42 @@ const ChatTemplateForm* RecognizeTemplate(std::string_view jinja) {
   return found;
 }
 
+}  // namespace
+
+const ChatTemplateForm* RecognizeTemplate(std::string_view jinja) {
+  if (const ChatTemplateForm* form = FormOfJinjaTemplate(jinja)) return form;
+  if (const ChatTemplateForm* form = FormOfMarks(jinja)) return form;
+  const Variant* variant = VariantOf(jinja);
+  return variant == nullptr ? nullptr : FindChatTemplate(variant->form);
+}
+
+std::string_view TemplateNote(std::string_view jinja) {
+  if (FormOfJinjaTemplate(jinja) != nullptr || FormOfMarks(jinja) != nullptr) return "";
+  const Variant* variant = VariantOf(jinja);
+  return variant == nullptr ? "" : variant->note;
+}
+
 const ChatTemplateForm* FolderTemplate(const std::string& folder) {
+  const std::string jinja = FolderJinja(folder);
+  return jinja.empty() ? nullptr : RecognizeTemplate(jinja);
+}
+
+std::string FolderJinja(const std::string& folder) {
   const std::filesystem::path where(folder);
-  const FileText jinja = ReadRegularFile((where / "chat_template.jinja").string(), kLongest);
-  if (jinja.problem.empty()) return RecognizeTemplate(jinja.text);
+  FileText jinja = ReadRegularFile((where / "chat_template.jinja").string(), kLongest);
+  if (jinja.problem.empty()) return std::move(jinja.text);
   for (const char* name :
        {"tokenizer_config.json", "chat_template.json", "processor_config.json"}) {
     const std::string path = (where / name).string();
     const FileText file = ReadRegularFile(path, kLongest);
     if (!file.problem.empty()) continue;
     try {
-      const std::string text = TemplateOf(ParseJson(file.text, path));
-      if (!text.empty()) return RecognizeTemplate(text);
+      std::string text = TemplateOf(ParseJson(file.text, path));
+      if (!text.empty()) return text;
     } catch (const DataError&) {  // its reader says what is wrong with it
     }
   }
-  return nullptr;
+  return "";
 }
 
 }  // namespace equipoise

@@ -12,9 +12,16 @@ namespace equipoise {
 // a form is taken for it.
 const ChatTemplateForm* RecognizeTemplate(std::string_view jinja);
 
-// The form of a model folder's own template: chat_template.jinja, or `chat_template` of
-// tokenizer_config.json, chat_template.json or processor_config.json. Null: the folder has none
-// that is known, or no readable file.
+// What a Jinja template is known to write otherwise than the form that it is taken for; empty:
+// nothing is known.
+std::string_view TemplateNote(std::string_view jinja);
+
+// The Jinja text of a model folder: chat_template.jinja, or `chat_template` of
+// tokenizer_config.json, chat_template.json or processor_config.json. Empty: it has none, or no
+// readable file.
+std::string FolderJinja(const std::string& folder);
+
+// RecognizeTemplate() of it; null where the folder has none, too.
 const ChatTemplateForm* FolderTemplate(const std::string& folder);
 
 }  // namespace equipoise

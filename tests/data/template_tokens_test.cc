@@ -33,8 +33,31 @@ TEST_CASE("a folder's own template is told by its text", "[data][cpu]") {
   CHECK(name() == "llama-3");
   write("chat_template.jinja", "<|im_start|> <|im_end|>");
   CHECK(name() == "chatml");
-  write("chat_template.jinja", "<|start_header_id|> <|eot_id|> Cutting Knowledge Date");
+  write("chat_template.jinja", "nothing");
   CHECK(name().empty());
+}
+
+TEST_CASE("what a folder's template writes beyond its form is told", "[data][cpu]") {
+  const std::string mistral =
+      "{{ bos_token }}{% for message in messages %}{% if message['role'] == 'user' %}"
+      "{{ '[INST] ' + message['content'] + ' [/INST]' }}{% elif message['role'] == 'assistant' %}"
+      "{{ message['content'] + eos_token }}{% endif %}{% endfor %}";
+  struct Row {
+    std::string jinja, form, note;  // a part of the note
+  };
+  for (const Row& row :
+       {Row{"<|start_header_id|> <|eot_id|>", "llama-3", ""},
+        {"<|start_header_id|> <|eot_id|> Cutting Knowledge Date", "llama-3", "writes two dates"},
+        {mistral, "mistral-v1", "is an early one of Mistral's"},
+        {mistral + "<<SYS>>", "llama-2", ""},
+        {"[INST] ", "", ""}}) {
+    CAPTURE(row.jinja);
+    const ChatTemplateForm* form = RecognizeTemplate(row.jinja);
+    CHECK((form == nullptr ? "" : std::string(form->name)) == row.form);
+    const std::string note(TemplateNote(row.jinja));
+    CHECK(note.empty() == row.note.empty());
+    CHECK(note.find(row.note) != note.npos);
+  }
 }
 
 TEST_CASE("a template names what it lacks", "[data][cpu]") {

@@ -66,7 +66,13 @@ struct Arguments {
 std::string TemplateOf(const FolderSettings& settings, const std::string& folder,
                        const std::string& fallback) {
   if (settings.chat_template) return *settings.chat_template;
-  if (const ChatTemplateForm* own = FolderTemplate(folder)) return std::string(own->name);
+  const std::string jinja = FolderJinja(folder);
+  if (const ChatTemplateForm* own = RecognizeTemplate(jinja)) {
+    const std::string_view note = TemplateNote(jinja);
+    if (!note.empty())
+      spdlog::warn("{}: data.template: {}: the folder's {}", folder, own->name, note);
+    return std::string(own->name);
+  }
   return settings.default_template.value_or(fallback);
 }
 
