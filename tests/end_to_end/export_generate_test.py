@@ -147,6 +147,57 @@ def compare_samples(results, folder):
     results.check("sampling: other seeds give others", len(set(answers)) > 1)
 
 
+def with_settings(folder, target, **settings):
+    """A copy of a model's folder with a generation_config.json of these settings."""
+    shutil.copytree(folder, target)
+    with open(f"{target}/generation_config.json", "w") as out:
+        json.dump(settings, out)
+    return target
+
+
+def check_settings(results, folder, tokenizer, picture):
+    """generation_config.json: every end token, and the repetition penalty where it is asked for."""
+    model = AutoModelForImageTextToText.from_pretrained(folder).eval()
+    question = "<image>\nWhat is it?"
+    ids = prompt_ids(tokenizer, question, 4)
+    inputs = {"input_ids": torch.tensor([ids]), "pixel_values": pixels(picture),
+              "attention_mask": torch.ones(1, len(ids), dtype=torch.long)}
+    penalties = {}
+    for penalty in (1.0, 1.3, 0.8):
+        out = model.generate(**inputs, max_new_tokens=NEW_TOKENS, do_sample=False, pad_token_id=0,
+                             repetition_penalty=penalty)[0, len(ids):].tolist()
+        penalties[penalty] = tokenizer.decode(out, skip_special_tokens=True)
+    results.check("the penalties tell answers apart", len(set(penalties.values())) == 3,
+                  str(penalties))
+    target = with_settings(folder, f"{folder}_penalty", repetition_penalty=1.3)
+    ask = ("generate", target, "--prompt", question, "--image", picture, "--max-new-tokens",
+           str(NEW_TOKENS), "--set", "train.precision=fp32")
+    for penalty, theirs in penalties.items():
+        for ranks in ((), ("parallel.tensor=2",), ("parallel.pipeline=2",)):
+            line = [tiny_case.MPIRUN, "-n", "2"] if ranks else []
+            line += [tiny_case.EQUIPOISE, *ask, "--repetition-penalty", str(penalty)]
+            done = tiny_case.execute(line + [part for each in ranks for part in ("--set", each)])
+            results.check(f"penalty {penalty} {ranks}: Transformers' answer",
+                          done.stdout == theirs + "\n" and "repetition" not in done.stderr,
+                          f"{done.stdout!r} {theirs!r} {done.stderr[-200:]}")
+    unasked = tiny_case.program(*ask)
+    results.check("a folder's penalty that is not asked for is named",
+                  unasked.stdout == penalties[1.0] + "\n" and
+                  unasked.stderr.count("--repetition-penalty 1.3") == 1, unasked.stderr[-300:])
+    wrong = tiny_case.program(*ask, "--repetition-penalty", "0")
+    results.check("a penalty of 0 is refused", wrong.returncode == 2 and
+                  "--repetition-penalty: must be above 0" in wrong.stderr, wrong.stderr[-200:])
+    last = tokenizer.encode(penalties[1.0], add_special_tokens=False).ids[-1]
+    target = with_settings(folder, f"{folder}_ends", eos_token_id=[2, last])
+    out = AutoModelForImageTextToText.from_pretrained(target).eval().generate(
+        **inputs, max_new_tokens=NEW_TOKENS, do_sample=False, pad_token_id=0)[0, len(ids):]
+    cut = tokenizer.decode(out.tolist(), skip_special_tokens=True)
+    done = tiny_case.program("generate", target, *ask[2:])
+    results.check("an answer ends at every end token of generation_config.json",
+                  out[-1] == last and len(cut) > 1 and done.stdout == cut[:-1] + "\n",
+                  f"{done.stdout!r} {cut!r} {done.stderr[-200:]}")
+
+
 def answer_file(folder, out, ranks=1, *more):
     line = [tiny_case.MPIRUN, "-n", str(ranks)] if ranks > 1 else []
     line += [tiny_case.EQUIPOISE, "generate", folder, "--jsonl", f"{folder}/questions.jsonl",
@@ -294,6 +345,7 @@ def main():
     compare_answers(results, "random model", random_folder, random_model, tokenizer, picture,
                     in_letters=True)
     compare_samples(results, random_folder)
+    check_settings(results, random_folder, tokenizer, picture)
     compare_files(results, random_folder, random_model, tokenizer, picture)
 
     text_model = answer_in_letters(AutoModelForCausalLM.from_config(model.config.text_config),

@@ -27,11 +27,13 @@ at::Tensor BlankPixels(const ImageSpec& spec, int64_t patches) {
 }  // namespace
 
 Responder::Responder(const ModelConfig* config, const Tokenizer* tokenizer,
-                     const ChatTemplate* chat_template, const DataConfig* data)
+                     const ChatTemplate* chat_template, const DataConfig* data,
+                     GenerationSettings settings)
     : config_(config),
       tokenizer_(tokenizer),
       template_(chat_template),
       data_(data),
+      settings_(std::move(settings)),
       processor_(ImageSpecOf(*config), data->tiles) {}
 
 Responder::Shown Responder::Show(const Record& record, const std::vector<NamedPicture>& pictures,
@@ -122,15 +124,6 @@ AskedQuestion Responder::Ask(Record record, const std::vector<NamedPicture>& pic
   if (!pixels.empty()) prompt.pixel_values = at::cat(pixels);
   asked.prompt = std::move(prompt);
   return asked;
-}
-
-std::vector<int32_t> Responder::stop_ids() const {
-  std::vector<int32_t> stop;
-  if (template_->end_of_turn() >= 0) stop.push_back(template_->end_of_turn());
-  const TextConfig& text = config_->text;
-  if (text.eos_token_id >= 0 && text.eos_token_id < text.vocab_size)
-    stop.push_back(static_cast<int32_t>(text.eos_token_id));
-  return stop;
 }
 
 std::string Responder::Text(const std::vector<int32_t>& answer) const {

@@ -14,6 +14,7 @@
 #include "data/videos/record_images.h"
 #include "models/spec/model_config.h"
 #include "parallel/comm/communicator.h"
+#include "trainer/answers/generation_settings.h"
 #include "trainer/answers/generator.h"
 #include "trainer/run/parallel_model.h"
 
@@ -38,7 +39,8 @@ struct NamedPicture {
 class Responder {
  public:
   Responder(const ModelConfig* config, const Tokenizer* tokenizer,
-            const ChatTemplate* chat_template, const DataConfig* data);
+            const ChatTemplate* chat_template, const DataConfig* data,
+            GenerationSettings settings = {});
 
   // The prompt of a record, whose turns end with a user turn and whose videos are arranged. Its
   // pictures and frames are decoded where `decode` says so, else the prompt has their shape alone
@@ -48,7 +50,9 @@ class Responder {
   AskedQuestion Ask(Record record, const std::vector<NamedPicture>& pictures, bool decode,
                     const ImageProcessor* processor = nullptr) const;
   // The tokens that end an answer.
-  std::vector<int32_t> stop_ids() const;
+  std::vector<int32_t> stop_ids() const {
+    return EndTokens(template_->end_of_turn(), *config_, settings_);
+  }
   std::string Text(const std::vector<int32_t>& answer) const;
 
  private:
@@ -68,6 +72,7 @@ class Responder {
   const Tokenizer* tokenizer_;
   const ChatTemplate* template_;
   const DataConfig* data_;
+  GenerationSettings settings_;
   ImageProcessor processor_;
 };
 

@@ -5,6 +5,7 @@
 #include "trainer/answers/generator.h"
 
 #include <ATen/ops/arange.h>
+#include <ATen/ops/argmax.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/softmax.h>
@@ -159,6 +160,31 @@ class RunningBatch {
   LayerLoad load_;
 };
 
+// A row's logits with those of tokens that it has already made less likely.
+at::Tensor Penalized(const at::Tensor& logits, const Row& row, double penalty) {
+  std::vector<int32_t> seen = row.prompt->ids;
+  seen.insert(seen.end(), row.answer.begin(), row.answer.end());
+  std::sort(seen.begin(), seen.end());
+  seen.erase(std::unique(seen.begin(), seen.end()), seen.end());
+  at::Tensor penalized = logits.to(at::kFloat, /*non_blocking=*/false, /*copy=*/true).contiguous();
+  auto* values = penalized.mutable_data_ptr<float>();
+  const auto factor = static_cast<float>(penalty);
+  for (const int32_t id : seen) {
+    float& value = values[id];
+    value = value < 0 ? value * factor : value / factor;
+  }
+  return penalized;
+}
+
+// The next token of a row by its logits, at a place of its answer.
+int64_t NextToken(const at::Tensor& computed, const Row& row, const GenerateOptions& options) {
+  const at::Tensor logits = options.repetition_penalty == 1
+                                ? computed
+                                : Penalized(computed, row, options.repetition_penalty);
+  if (options.temperature <= 0) return at::argmax(logits).item<int64_t>();
+  return SampleToken(logits, options, row.prompt->number, row.answer.size());
+}
+
 // The next token of each row, by what the head has computed of them.
 std::vector<int64_t> NextTokens(const at::Tensor& result, const std::vector<Row*>& rows,
                                 const GenerateOptions& options) {
@@ -166,10 +192,8 @@ std::vector<int64_t> NextTokens(const at::Tensor& result, const std::vector<Row*
   std::vector<int64_t> tokens;
   for (size_t i = 0; i < rows.size(); ++i) {
     const auto row = static_cast<int64_t>(i);
-    tokens.push_back(
-        options.temperature <= 0
-            ? here.const_data_ptr<int64_t>()[row]
-            : SampleToken(here[row], options, rows[i]->prompt->number, rows[i]->answer.size()));
+    tokens.push_back(options.plain_greedy() ? here.const_data_ptr<int64_t>()[row]
+                                            : NextToken(here[row], *rows[i], options));
   }
   return tokens;
 }
@@ -245,7 +269,7 @@ std::vector<std::vector<std::vector<int32_t>>> Generator::Continue(
   }
   std::vector<RunningBatch> all;
   for (const std::vector<Prompt>& prompts : batches)
-    all.emplace_back(prompts, model_.part().config(), options.temperature <= 0);
+    all.emplace_back(prompts, model_.part().config(), options.plain_greedy());
   const auto running = [&] {
     std::vector<RunningBatch*> left;
     for (RunningBatch& batch : all) {

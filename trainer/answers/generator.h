@@ -19,6 +19,12 @@ struct GenerateOptions {
   // sum up to this.
   double top_p = 1;
   uint64_t seed = 0;  // of the sampling
+  // Transformers' repetition_penalty (arXiv 1909.05858): logits of the tokens of prompt and answer
+  // are divided by it where they are above 0, else multiplied. 1: none.
+  double repetition_penalty = 1;
+
+  // Whether the head's largest logit is the next token.
+  bool plain_greedy() const { return temperature <= 0 && repetition_penalty == 1; }
 };
 
 // A conversation up to where the answer begins.

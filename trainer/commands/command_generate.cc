@@ -30,6 +30,7 @@
 #include "models/families/families.h"
 #include "parallel/comm/mpi_environment.h"
 #include "trainer/answers/answer.h"
+#include "trainer/answers/generation_settings.h"
 #include "trainer/answers/question_file.h"
 #include "trainer/checkpoint/base_weights.h"
 #include "trainer/checkpoint/loaded_model.h"
@@ -59,6 +60,7 @@ struct Arguments {
   std::vector<std::string> set;
   std::string adapter;
   GenerateOptions options;
+  std::optional<double> repetition_penalty;
 };
 
 // The name of a folder's template: as its config.json says, as the text of its own Jinja template
@@ -112,11 +114,24 @@ RunConfig ReadSettings(const ModelSource& source, const ModelConfig& model,
   return config;
 }
 
-void CheckSampling(const GenerateOptions& options) {
+void CheckSampling(const Arguments& arguments) {
+  const GenerateOptions& options = arguments.options;
   if (!std::isfinite(options.temperature) || options.temperature < 0)
     throw ConfigError("--temperature: must be 0 or a positive number, such as 0.7");
   if (!(options.top_p > 0 && options.top_p <= 1))
     throw ConfigError("--top-p: must be above 0 and at most 1, such as 0.9");
+  const double penalty = arguments.repetition_penalty.value_or(1);
+  if (!std::isfinite(penalty) || penalty <= 0)
+    throw ConfigError("--repetition-penalty: must be above 0, such as 1.05; 1 is none");
+}
+
+// Transformers' generate would apply the folder's own penalty; nothing is applied here unasked.
+void WarnOfPenalty(const Arguments& arguments, const GenerationSettings& settings) {
+  if (arguments.repetition_penalty || settings.repetition_penalty == 1) return;
+  spdlog::warn(
+      "{}: repetition_penalty is {}, which Transformers' generate applies; for the same answers: "
+      "--repetition-penalty {}",
+      settings.source, settings.repetition_penalty, settings.repetition_penalty);
 }
 
 // A `--video`: a file, a folder of frames, or frames with commas between them, which go to the
@@ -212,7 +227,10 @@ class Answerer {
     model_ = std::make_unique<ParallelModel>(config_, MakePlan(config, config_, mpi.size()),
                                              options, *setup_->world, *recorder_);
     Load(source, config);
-    responder_ = std::make_unique<Responder>(&config_, tokenizer_.get(), template_.get(), &data_);
+    GenerationSettings settings = ReadGenerationSettings(source.folder);
+    WarnOfPenalty(arguments, settings);
+    responder_ = std::make_unique<Responder>(&config_, tokenizer_.get(), template_.get(), &data_,
+                                             std::move(settings));
   }
 
   Communicator& world() { return *setup_->world; }
@@ -291,7 +309,9 @@ class Answerer {
 
   std::vector<GivenAnswer> Answer(const QuestionList& list) {
     AnswerSession session(*model_, *responder_, *setup_->world);
-    return session.Answer(list, arguments_.limits, arguments_.options).value();
+    GenerateOptions options = arguments_.options;
+    options.repetition_penalty = arguments_.repetition_penalty.value_or(1);
+    return session.Answer(list, arguments_.limits, options).value();
   }
 
   // The prompt with the frames of its videos, whose paths are relative to the working folder.
@@ -385,7 +405,7 @@ void LogSummary(const std::vector<FileQuestion>& questions,
 }
 
 int Generate(const Arguments& arguments, MpiEnvironment& mpi) {
-  CheckSampling(arguments.options);
+  CheckSampling(arguments);
   CheckQuestions(arguments);
   std::vector<FileQuestion> questions;
   if (!arguments.jsonl.empty()) questions = ReadQuestions(arguments.jsonl);
@@ -407,7 +427,8 @@ int Generate(const Arguments& arguments, MpiEnvironment& mpi) {
   return static_cast<int>(ExitCode::kDone);
 }
 
-void AddSamplingOptions(CLI::App& command, GenerateOptions& options) {
+void AddSamplingOptions(CLI::App& command, Arguments& arguments) {
+  GenerateOptions& options = arguments.options;
   command.add_option("--max-new-tokens", options.max_new_tokens, "longest answer, in tokens")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
@@ -417,6 +438,9 @@ void AddSamplingOptions(CLI::App& command, GenerateOptions& options) {
       .add_option("--top-p", options.top_p,
                   "draw from the fewest most likely tokens with this probability in all")
       ->capture_default_str();
+  command.add_option("--repetition-penalty", arguments.repetition_penalty,
+                     "makes tokens of the question and of the answer so far less likely, as "
+                     "Transformers' repetition_penalty; 1 = none, if not given");
   command
       .add_option("--seed", options.seed,
                   "of the sampling: an answer depends on it and the question's number alone")
@@ -450,7 +474,7 @@ void AddGenerateCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>
   command->add_option("--batch", arguments->limits.questions, "questions answered side by side")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 16));
-  AddSamplingOptions(*command, arguments->options);
+  AddSamplingOptions(*command, *arguments);
   command->add_option("--adapter", arguments->adapter,
                       "folder of PEFT, whose adapter is put over a Hugging Face folder");
   command

@@ -33,6 +33,13 @@ Evaluator::Evaluator(RunContext& context) : context_(context) {
   }
   if (config.eval.answers.empty() && config.eval.answer_every > 0)
     spdlog::warn("eval.answer_every: there are no questions; set eval.answers");
+  // As `generate` finds it in the run's folder, to which both were copied.
+  if (!config.eval.answers.empty()) {
+    for (const std::string& folder : {config.data.tokenizer, config.model.llm, config.model.hf}) {
+      if (generation_.source.empty() && !folder.empty())
+        generation_ = ReadGenerationSettings(folder);
+    }
+  }
   for (const SourceConfig& source : config.eval.answers)
     sources_.push_back(std::make_unique<OpenedData>(config, std::vector{source}, context.world()));
 }
@@ -106,8 +113,8 @@ std::optional<std::vector<AnsweredSource>> Evaluator::AnswerSources(
   options.max_new_tokens = config.eval.answer_tokens;
   for (size_t i = 0; i < sources_.size(); ++i) {
     const OpenedData& data = *sources_[i];
-    const Responder responder(&replica.config(), &data.tokenizer, &data.chat_template,
-                              &config.data);
+    const Responder responder(&replica.config(), &data.tokenizer, &data.chat_template, &config.data,
+                              generation_);
     AnswerSession session(replica.model(), responder, context_.world(),
                           {context_.islands.count(), context_.islands.number()});
     Questions questions{data.dataset, AnswerableSamples(data.index, most), {}};

@@ -47,6 +47,7 @@ class Evaluator {
   RunContext& context_;
   std::optional<OpenedData> held_out_;                // absent where data.eval is empty
   std::vector<std::unique_ptr<OpenedData>> sources_;  // of eval.answers
+  GenerationSettings generation_;                     // of the model's folder
 };
 
 }  // namespace equipoise
