@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <string_view>
 
 #include "configs/base/error.h"
 #include "models/families/families.h"
@@ -127,6 +128,19 @@ Json InternVlJson(const EncoderPart& encoder, const ModelConfig& decoder,
           {"tie_word_embeddings", decoder.text.tie_word_embeddings}};
 }
 
+// Other encoders name a published model_type too, such as EVA-CLIP's clip. `begin`: of the classes
+// of that type.
+void RequireClass(const Json& json, std::string_view begin, const std::string& path) {
+  if (!json.contains("architectures") || !json["architectures"].is_array()) return;
+  for (const Json& name : json["architectures"]) {
+    if (!name.is_string() || name.get_ref<const std::string&>().starts_with(begin)) continue;
+    throw DataError(fmt::format(
+        "model.vision: {}: architectures: {} is another model than those of {}; give a folder of "
+        "CLIPModel, SiglipModel or InternViT",
+        path, name.get<std::string>(), begin));
+  }
+}
+
 }  // namespace
 
 EncoderPart ReadEncoderPart(const std::string& folder) {
@@ -137,10 +151,13 @@ EncoderPart ReadEncoderPart(const std::string& folder) {
   part.folder = folder;
   part.prefix = kVisionTower;
   if (type == "clip" || type == "clip_vision_model") {
+    RequireClass(json, "CLIP", path);
     part.config = VisionSection(json, "clip_vision_model", path);
   } else if (type == "siglip" || type == "siglip_vision_model") {
+    RequireClass(json, "Siglip", path);
     part.config = VisionSection(json, "siglip_vision_model", path);
   } else if (type == "intern_vit_6b" || type == "internvl_vision") {
+    RequireClass(json, "Intern", path);
     part.internvit = true;
     part.config = json;
     if (type == "intern_vit_6b") part.prefix = "vision_model.";

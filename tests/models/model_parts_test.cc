@@ -207,6 +207,8 @@ TEST_CASE("parts that cannot be joined are refused in one line", "[models][cpu]"
       {Clip(), with(Qwen2(), "quantization_config", Json::object()), "quantised weights"},
       {with(Clip(), "quantization_config", Json::object()), Qwen2(), "quantised weights"},
       {with(Clip(), "vision_config", nullptr), Qwen2(), "vision_config: missing"},
+      {with(Clip(), "architectures", {"EvaCLIPModel"}), Qwen2(),
+       "architectures: EvaCLIPModel is another model than those of CLIP; give a folder of"},
       {sized, Qwen2(), "vision_config: patch_size: 0 is not between"},
       {with(InternVit(), "hidden_act", "relu"), Qwen2(), "hidden_act: 'relu' is not supported"},
       {with(with(InternVit(), "qk_normalization", true), "layer_norm_eps", 1e-5), Qwen2(),
