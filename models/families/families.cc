@@ -9,6 +9,7 @@
 #include "models/families/decoder_config.h"
 #include "models/families/decoder_families.h"
 #include "models/families/encoder_families.h"
+#include "models/families/llava/llava.h"
 #include "models/families/preprocessor.h"
 #include "models/families/quantization.h"
 #include "models/families/text_specs.h"
@@ -45,6 +46,7 @@ ModelConfig ParseModelConfig(const Json& json, const std::string& source) {
   const ConfigSection top{json, source};
   ModelConfig config;
   config.model_type = GetString(json, "model_type", source);
+  RefuseOriginalLlava(top);
   config.quantize = ParseQuantization(top);
   if (const EncoderFamily* encoder = FindEncoderFamily(config.model_type)) {
     encoder->parse(top, &config);

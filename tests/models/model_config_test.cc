@@ -139,6 +139,23 @@ TEST_CASE("what LLaVA does not support is refused by its key", "[models][cpu]") 
   CHECK_THAT(refusal("attention_dropout", 0.1, "vision_config"), Contains("dropout"));
 }
 
+TEST_CASE("LLaVA's original form is refused by its name", "[models][cpu]") {
+  for (const auto& [type, name] : {std::pair("llava", "LlavaLlamaForCausalLM"),
+                                   {"llava", "LlavaQwenForCausalLM"},
+                                   {"llava_mistral", "LlavaMistralForCausalLM"},
+                                   {"llava_qwen", ""}}) {
+    Json json = Llama();
+    json["model_type"] = type;
+    json["architectures"] = {name};
+    if (*name == '\0') json["mm_vision_tower"] = "openai/clip-vit-large-patch14-336";
+    CHECK_THAT(Refusal(json),
+               Contains("is in LLaVA's original form") && Contains("(llava-hf/llava-1.5-7b-hf, "));
+  }
+  Json json = Llava();
+  json["architectures"] = {"LlavaForConditionalGeneration"};
+  CHECK(Refusal(json).empty());
+}
+
 TEST_CASE("InternLM2's own form is read and written back", "[models][cpu]") {
   Json json = Llama();
   for (const char* key : {"mlp_bias", "attention_bias", "rope_parameters"}) json.erase(key);

@@ -19,4 +19,7 @@ const EncoderFamily& LlavaNext();
 // model_type llava_onevision.
 const EncoderFamily& LlavaOnevision();
 
+// Throws DataError for a config.json of LLaVA's own code (mm_vision_tower, LlavaLlamaForCausalLM).
+void RefuseOriginalLlava(const ConfigSection& top);
+
 }  // namespace equipoise
