@@ -235,6 +235,17 @@ void RefuseGptq(const Parameter& parameter, const FolderWeights& folder) {
       folder.path(), name));
 }
 
+// Throws DataError for a folder whose layers PEFT has wrapped, as InternVL's trainer saves them.
+void RefuseUnmerged(const FolderWeights& folder) {
+  for (const std::string& name : folder.files().names()) {
+    if (name.find("base_model.model.") == name.npos) continue;
+    throw DataError(
+        fmt::format("{}: its LoRA adapters are not merged ({}); merge them first, of InternVL's "
+                    "trainer with its tools/merge_lora.py",
+                    folder.path(), name));
+  }
+}
+
 // Throws DataError unless the files have all parameters, with their shapes.
 void RequireWeights(const std::vector<Parameter*>& parameters, const FolderWeights& folder) {
   std::string first_missing;
@@ -254,6 +265,7 @@ void RequireWeights(const std::vector<Parameter*>& parameters, const FolderWeigh
     }
   }
   if (missing == 0) return;
+  RefuseUnmerged(folder);
   throw DataError(fmt::format(
       "{}: {} of {} weights are missing, first {}; do config.json and the weights belong together?",
       folder.path(), missing, parameters.size(), first_missing));

@@ -354,6 +354,16 @@ TEST_CASE("OpenGVLab's own form is read and written back", "[models][cpu]") {
   CHECK_FALSE(large.vision.attention_bias);
 }
 
+TEST_CASE("OpenGVLab's code finds no adapters in what is written", "[models][cpu]") {
+  Json json = OpenGvLab();
+  json["use_llm_lora"] = 16;
+  json["use_backbone_lora"] = 0;
+  const Json written = ToHuggingFace(ParseModelConfig(json, "config.json"));
+  CHECK(written["use_llm_lora"] == 0);
+  CHECK(written["use_backbone_lora"] == 0);
+  CHECK_FALSE(ToHuggingFace(ParseModelConfig(OpenGvLab(), "c")).contains("use_llm_lora"));
+}
+
 TEST_CASE("OpenGVLab's picture token comes from the tokenizer's files", "[models][cpu]") {
   const std::filesystem::path folder =
       std::filesystem::temp_directory_path() / ("opengvlab_" + std::to_string(getpid()));

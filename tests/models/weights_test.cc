@@ -253,6 +253,11 @@ TEST_CASE("rows added to a part's vocabulary are the mean of its own", "[models]
                     Contains("the model needs [100, 6]"));
   CHECK_THROWS_WITH(CheckWeights(list, Config(), {folder.string(), "vision_tower.", 2}),
                     Contains("5 of 5 weights are missing"));
+  const std::string wrapped = "language_model.base_model.model.model.norm.weight";
+  WriteSafetensors((folder / "model.safetensors").string(), {{wrapped, norm}});
+  CHECK_THROWS_WITH(CheckWeights(list, Config(), {folder.string()}),
+                    Contains("its LoRA adapters are not merged (" + wrapped + "); merge them") &&
+                        Contains("tools/merge_lora.py"));
   std::filesystem::remove_all(folder);
 }
 

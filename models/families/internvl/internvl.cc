@@ -196,6 +196,11 @@ void WriteVision(const VisionConfig& vision, Json* json) {
 void Write(const ModelConfig& config, Json* json) {
   if (config.naming == WeightNaming::kOriginal) {  // training changes no other key
     (*json)["torch_dtype"] = "float32";
+    // With a rank here OpenGVLab's code wraps the layers and looks for adapters that there are not:
+    // what was read, and is written, is merged.
+    for (const char* key : {"use_llm_lora", "use_backbone_lora"}) {
+      if (json->contains(key)) (*json)[key] = 0;
+    }
     return;
   }
   (*json)["architectures"] = {"InternVLForConditionalGeneration"};
