@@ -7,6 +7,9 @@ import subprocess
 import sys
 import tempfile
 
+import torch
+from safetensors.torch import save_file
+
 import tiny_case
 
 CONFIG = "configs/internvl2_26b_sft.yaml"
@@ -272,6 +275,34 @@ def check_limits(results, folder):
                   len(tiny_case.losses(f"{folder}/lowered")) == 4, done.stderr[-300:])
 
 
+def check_weights(results, folder):
+    """A folder's weights, by their headers; one without any is planned by its config.json."""
+    os.makedirs(f"{folder}/weights")
+    path = tiny_case.write_case(f"{folder}/weights")
+    config = f"{folder}/weights/pretrained.yaml"
+    with open(path) as file, open(config, "w") as out:
+        out.write(file.read().replace("init: random", "init: pretrained"))
+    model = f"{folder}/weights/model"
+    bare = plan(config, "--ranks", "1")
+    results.check("a folder without weights is planned, with a warning", bare.returncode == 0 and
+                  bare.stderr.count("holds no weights, which `train` will read") == 1,
+                  bare.stderr[-300:])
+    with open(f"{model}/model.safetensors", "w") as file:
+        file.write("version https://git-lfs.github.com/spec/v1\n")
+    pointer = plan(config, "--ranks", "1")
+    results.check("nor are git's pointers weights", pointer.returncode == 0 and
+                  "holds no weights" in pointer.stderr, pointer.stderr[-300:])
+    save_file({"model.norm.weight": torch.ones(4)}, f"{model}/model.safetensors")
+    for more in ((), ("--compare", config)):
+        other = plan(config, "--ranks", "1", *more)
+        results.check(f"weights of another model are refused {more}", other.returncode == 4 and
+                      "weights are missing" in other.stderr and not other.stdout,
+                      other.stderr[-300:])
+    random = plan(config, "--ranks", "1", "--set", "model.init=random")
+    results.check("those of random weights are not looked at", random.returncode == 0,
+                  random.stderr[-300:])
+
+
 def main():
     results = tiny_case.Results()
     folder = tempfile.mkdtemp(prefix="plan")
@@ -282,6 +313,7 @@ def main():
     check_mistakes(results)
     check_training(results, folder)
     check_limits(results, folder)
+    check_weights(results, folder)
     shutil.rmtree(folder)
     results.finish()
 

@@ -14,6 +14,7 @@
 #include "trainer/common/commands.h"
 #include "trainer/common/logging.h"
 #include "trainer/device/this_gpu.h"
+#include "trainer/loop/first_weights.h"
 #include "trainer/loop/trial_run.h"
 #include "trainer/planner/plan_compare.h"
 #include "trainer/planner/plan_html.h"
@@ -53,6 +54,7 @@ PlannedConfig PlanOf(const std::string& path, const Arguments& arguments, MpiEnv
   const RunConfig config = Read(path, arguments, mpi);
   PlanReport report;
   try {
+    CheckPlannedWeights(config);
     report = PlanRun(config, TargetOf(arguments));
   } catch (const UserError& error) {
     throw UserError(error.code(), path + ": " + error.what());
@@ -79,6 +81,7 @@ int ComparePlans(const Arguments& arguments, MpiEnvironment& mpi) {
 int RunPlan(const Arguments& arguments, MpiEnvironment& mpi) {
   if (!arguments.compare.empty()) return ComparePlans(arguments, mpi);
   const RunConfig config = Read(arguments.config, arguments, mpi);
+  if (arguments.trials == 0) CheckPlannedWeights(config);  // those of a trial are read
   PlanReport report = arguments.trials > 0
                           ? PlanByTrial(config, arguments.ranks, arguments.trials, mpi)
                           : PlanRun(config, TargetOf(arguments));

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "trainer/answers/answer_eval.h"
+#include "trainer/answers/generation_settings.h"
 #include "trainer/loop/replica.h"
 #include "trainer/loop/run_context.h"
 #include "trainer/run/open_data.h"

@@ -4,7 +4,11 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <filesystem>
+#include <fstream>
 #include <string>
+#include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "configs/base/error.h"
@@ -12,6 +16,7 @@
 #include "parallel/comm/gather_text.h"
 #include "trainer/checkpoint/base_weights.h"
 #include "trainer/common/agreement.h"
+#include "trainer/settings/model_section.h"
 
 namespace equipoise {
 namespace {
@@ -37,7 +42,48 @@ std::string TakenText(const RunConfig& config) {
   return config.model.llm.empty() ? read : read + ", drawing the projector's, " + drawn;
 }
 
+// Whether a folder holds weights; the pointers that git leaves in place of large files are none.
+bool HasWeights(const std::string& folder) {
+  constexpr std::string_view kPointer = "version https://git-lfs";
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    const std::filesystem::path path = entry.path();
+    const bool torch =
+        path.extension() == ".bin" && path.filename().string().starts_with("pytorch_model");
+    if (!torch && path.extension() != ".safetensors") continue;
+    std::string begin(kPointer.size(), ' ');
+    std::ifstream(path, std::ios::binary).read(begin.data(), std::ssize(begin));
+    if (begin != kPointer) return true;
+  }
+  return false;
+}
+
+// Throws DataError for missing weights and other shapes; returns a line for each folder that has
+// weights that are not used.
+std::vector<std::string> CheckFolders(const ModelConfig& model, const ModelSection& section) {
+  std::vector<Parameter*> parameters;
+  const auto layers = BuildLayers(model);
+  for (const auto& layer : layers) {
+    for (Parameter* parameter : layer->parameters()) parameters.push_back(parameter);
+  }
+  CheckFirstFolders(parameters, model, section);
+  return UnusedInFolders(model, section);
+}
+
 }  // namespace
+
+void CheckPlannedWeights(const RunConfig& config) {
+  const ModelSection& section = config.model;
+  if (section.init == "random" || (section.hf.empty() && section.llm.empty())) return;
+  for (const std::string& folder : {section.hf, section.vision, section.llm}) {
+    if (folder.empty() || !std::filesystem::is_directory(folder) || HasWeights(folder)) continue;
+    spdlog::warn("{}: holds no weights, which `train` will read; planned by its config.json",
+                 folder);
+    return;
+  }
+  for (const std::string& line : CheckFolders(ModelConfigOf(config), section))
+    spdlog::warn("{}", line);
+}
 
 void CheckFirstWeights(const RunContext& context, const ModelConfig& model) {
   const ModelSection& section = context.config.model;
@@ -46,15 +92,10 @@ void CheckFirstWeights(const RunContext& context, const ModelConfig& model) {
     throw ConfigError(
         "model.init: pretrained weights come from model.hf; name it, or set init: random");
   }
-  std::vector<Parameter*> parameters;
-  const auto layers = BuildLayers(model);
-  for (const auto& layer : layers) {
-    for (Parameter* parameter : layer->parameters()) parameters.push_back(parameter);
-  }
   AgreeOrThrowDataError(context.world(), [&] {
-    CheckFirstFolders(parameters, model, section);
+    const std::vector<std::string> unused = CheckFolders(model, section);
     if (context.rank() != 0) return;
-    for (const std::string& line : UnusedInFolders(model, section)) spdlog::warn("{}", line);
+    for (const std::string& line : unused) spdlog::warn("{}", line);
   });
 }
 
