@@ -54,7 +54,8 @@ struct EncoderFamily {
   void (*validate)(const ModelConfig& config, const std::string& source);
   // Writes config.json in the naming of the model; on entry `json` is the source of `config`.
   void (*write)(const ModelConfig& config, Json* json);
-  // Names of the encoder's and the connector's weights in the original naming.
+  // Names of the encoder's and the connector's weights in the original naming. Where `in_memory`
+  // is given, also those of folders in Transformers' naming; the first that fits is exported.
   std::vector<Renaming> (*renamings)(const ModelConfig& config);
   // The encoder's and the connector's layers.
   std::vector<LayerSpec> (*layers)(const ModelConfig& config, int tensor_ranks);

@@ -92,7 +92,8 @@ std::string WeightNames::Canonical(const std::string& name) const {
 }
 
 FileWeight WeightNames::InFolder(const std::string& parameter) const {
-  if (naming_ == WeightNaming::kTransformers) return {parameter, {}};
+  // Our names are those of the files, unless the family tells files and modules apart.
+  if (naming_ == WeightNaming::kTransformers && in_memory_.empty()) return {parameter, {}};
   return Place(renamings_, parameter);
 }
 

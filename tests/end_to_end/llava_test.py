@@ -177,6 +177,7 @@ def check_export(results, folder, tokenizer):
                                                                   output_loading_info=True)
     results.check("every weight is found and none is left over",
                   not report["missing_keys"] and not report["unexpected_keys"], str(report)[:300])
+    tiny_case.check_names(results, f"{folder}/exported", model, "vision_tower.vision_model.")
     ids = torch.tensor([tokenizer.encode(rendered([{"from": "human", "value": "<image>\na"}])).ids])
     inputs = {"input_ids": ids, "pixel_values": torch.randn(1, 3, SIDE, SIDE)}
     save_file(inputs, f"{folder}/inputs.safetensors")

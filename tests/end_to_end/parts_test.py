@@ -94,6 +94,7 @@ class Llava:
 
     tokens = (SIDE // PATCH) ** 2  # of a picture
     whole = LlavaForConditionalGeneration
+    tower = "vision_tower.vision_model."  # of an export's names
 
 
 class InternVl:
@@ -137,6 +138,7 @@ class InternVl:
 
     tokens = (SIDE // PATCH // 2) ** 2
     whole = InternVLForConditionalGeneration
+    tower = "vision_tower."
 
 
 def grown(rows, tokens):
@@ -302,6 +304,7 @@ checkpoint: {{every: 1, keep: 5}}
         loaded, report = self.parts.whole.from_pretrained(out, output_loading_info=True)
         self.check("Transformers finds every weight and none is left over",
                    not report["missing_keys"] and not report["unexpected_keys"], str(report)[:300])
+        tiny_case.check_names(self, out, loaded, self.parts.tower)
         text = "<|im_start|>user\n" + self.parts.placeholder * self.parts.tokens + "\nWhat is it?"
         ids = self.parts.tokenizer.encode(text, add_special_tokens=False).ids
         theirs = PreTrainedTokenizerFast.from_pretrained(out)

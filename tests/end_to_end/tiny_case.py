@@ -12,6 +12,7 @@ import threading
 from concurrent import futures
 
 from PIL import Image, ImageDraw
+from safetensors import safe_open
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 EQUIPOISE = os.path.abspath(os.environ.get("EQUIPOISE_BINARY", "trainer/equipoise"))
@@ -212,6 +213,22 @@ def metrics(run_dir):
 
 def losses(run_dir):
     return [row["loss"] for row in metrics(run_dir)]
+
+
+def weight_names(folder):
+    with safe_open(f"{folder}/model.safetensors", "pt") as file:
+        return set(file.keys())
+
+
+def check_names(results, folder, model, tower):
+    """An export has the names with which Transformers saves the model that it has read from there;
+    those of the encoder begin with `tower`, as in published folders: what Transformers saves of a
+    model that it has made itself has none of version 4's modules."""
+    model.save_pretrained(f"{folder}_saved")
+    ours, theirs = weight_names(folder), weight_names(f"{folder}_saved")
+    results.check("the names with which Transformers saves it", ours == theirs, str(ours ^ theirs))
+    other = [name for name in ours if "vision" in name and not name.startswith(tower)]
+    results.check("the encoder's names of published folders", not other, str(other[:3]))
 
 
 class Results:

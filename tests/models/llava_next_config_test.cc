@@ -23,6 +23,36 @@ Json LlavaNext() {
       "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 320}})");
 }
 
+// Ours, those of published folders, in which a model is exported, and of modules.
+TEST_CASE("LLaVA is exported with the names of published folders", "[models][cpu]") {
+  struct Row {
+    const char *ours, *folder, *module;
+  };
+  const WeightNames names = WeightNamesOf(ParseModelConfig(LlavaNext(), "config.json"));
+  for (const Row& row :
+       std::vector<Row>{{"vision_tower.encoder.layers.1.mlp.fc1",
+                         "vision_tower.vision_model.encoder.layers.1.mlp.fc1",
+                         "model.vision_tower.encoder.layers.1.mlp.fc1"},
+                        {"vision_tower.pre_layrnorm", "vision_tower.vision_model.pre_layrnorm",
+                         "model.vision_tower.pre_layrnorm"},
+                        {"vision_tower.head.attention", "vision_tower.vision_model.head.attention",
+                         "model.vision_tower.head.attention"},
+                        {"multi_modal_projector.linear_1", "multi_modal_projector.linear_1",
+                         "model.multi_modal_projector.linear_1"},
+                        {"language_model.model.layers.0.mlp.up_proj",
+                         "language_model.model.layers.0.mlp.up_proj",
+                         "model.language_model.layers.0.mlp.up_proj"},
+                        {"language_model.lm_head", "language_model.lm_head", "lm_head"}}) {
+    INFO(row.ours);
+    const std::string ours = std::string(row.ours) + ".bias";
+    CHECK(names.InFolder(ours).name == std::string(row.folder) + ".bias");
+    CHECK(names.InMemory(row.ours) == row.module);
+    for (const char* name : {row.ours, row.folder, row.module}) {
+      CHECK(names.Canonical(std::string(name) + ".bias") == ours);
+    }
+  }
+}
+
 TEST_CASE("LLaVA-NeXT has resolutions and a vector behind rows of patches", "[models][cpu]") {
   Json json = LlavaNext();
   json["image_seq_length"] = 576;
@@ -40,7 +70,9 @@ TEST_CASE("LLaVA-NeXT has resolutions and a vector behind rows of patches", "[mo
   CHECK(projector.parameters.back().shape == std::vector<int64_t>{config.text.hidden_size});
   const WeightNames names = WeightNamesOf(config);
   CHECK(names.Canonical("model.image_newline") == "image_newline");
+  CHECK(names.Canonical("image_newline") == "image_newline");
   CHECK(names.InFolder("image_newline").name == "image_newline");
+  CHECK(names.InMemory("image_newline") == "model.image_newline");
 
   const Json once = ToHuggingFace(config);
   CHECK(once["architectures"] == Json({"LlavaNextForConditionalGeneration"}));

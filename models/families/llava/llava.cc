@@ -154,12 +154,18 @@ void Write(const ModelConfig& config, Json* json) {
   if (!vision.class_token) section["vision_use_head"] = vision.pooling_head;
 }
 
-// Transformers 4 puts one more module around the encoder.
+constexpr std::array<const char*, 5> kEncoderParts = {"embeddings", "pre_layrnorm", "encoder",
+                                                      "post_layernorm", "head"};
+
+// Transformers 4 puts one more module around the encoder. Published folders have its name, and
+// every version reads them: the first name of each part, in which it is exported. Transformers 5
+// writes models that it has not read from such a folder without it, and these version 4 would read
+// as folders without an encoder.
 std::vector<Renaming> Renamings(const ModelConfig& /*config*/) {
   std::vector<Renaming> renamings;
-  for (const char* part : {"embeddings", "pre_layrnorm", "encoder", "post_layernorm", "head"}) {
+  for (const std::string part : kEncoderParts) {
     for (const char* theirs : {"vision_tower.vision_model.", "model.vision_tower.vision_model."}) {
-      renamings.push_back({std::string("vision_tower.") + part, std::string(theirs) + part, {}});
+      renamings.push_back({"vision_tower." + part, theirs + part, {}});
     }
   }
   return renamings;
@@ -167,7 +173,18 @@ std::vector<Renaming> Renamings(const ModelConfig& /*config*/) {
 
 std::vector<Renaming> RenamingsNext(const ModelConfig& config) {
   std::vector<Renaming> renamings = Renamings(config);
+  renamings.push_back({kImageNewline, kImageNewline, {}});
   renamings.push_back({kImageNewline, std::string("model.") + kImageNewline, {}});
+  return renamings;
+}
+
+// Modules of Transformers 5, whatever the folder's names.
+std::vector<Renaming> InMemory(const ModelConfig& /*config*/) {
+  std::vector<Renaming> renamings = {{"language_model.lm_head", "lm_head", {}},
+                                     {"language_model.model", "model.language_model", {}}};
+  for (const char* module : {"vision_tower", "multi_modal_projector", kImageNewline}) {
+    renamings.push_back({module, std::string("model.") + module, {}});
+  }
   return renamings;
 }
 
@@ -324,23 +341,31 @@ void RefuseOriginalLlava(const ConfigSection& top) {
 }
 
 const EncoderFamily& Llava() {
-  static const EncoderFamily kFamily = {{"llava"},   Parse,          Validate,
-                                        Write,       Renamings,      LlavaEncoderSpecs,
-                                        LlavaImages, FindImageToken, Settings};
+  static const EncoderFamily kFamily = {
+      {"llava"},   Parse,          Validate, Write,   Renamings, LlavaEncoderSpecs,
+      LlavaImages, FindImageToken, Settings, nullptr, InMemory};
   return kFamily;
 }
 
 const EncoderFamily& LlavaNext() {
-  static const EncoderFamily kFamily = {{"llava_next"},  ParseNext,      ValidateNext,
-                                        WriteNext,       RenamingsNext,  LlavaEncoderSpecs,
-                                        LlavaNextImages, FindImageToken, SettingsNext};
+  static const EncoderFamily kFamily = {
+      {"llava_next"},  ParseNext,      ValidateNext, WriteNext, RenamingsNext, LlavaEncoderSpecs,
+      LlavaNextImages, FindImageToken, SettingsNext, nullptr,   InMemory};
   return kFamily;
 }
 
 const EncoderFamily& LlavaOnevision() {
-  static const EncoderFamily kFamily = {{"llava_onevision"},  ParseOnevision, ValidateNext,
-                                        WriteOnevision,       RenamingsNext,  LlavaEncoderSpecs,
-                                        LlavaOnevisionImages, FindImageToken, SettingsOnevision};
+  static const EncoderFamily kFamily = {{"llava_onevision"},
+                                        ParseOnevision,
+                                        ValidateNext,
+                                        WriteOnevision,
+                                        RenamingsNext,
+                                        LlavaEncoderSpecs,
+                                        LlavaOnevisionImages,
+                                        FindImageToken,
+                                        SettingsOnevision,
+                                        nullptr,
+                                        InMemory};
   return kFamily;
 }
 
