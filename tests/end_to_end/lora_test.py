@@ -204,6 +204,11 @@ def bad_input(results, folder, config):
                                      "model__adapter__type": "ia3"}, 2, "adapter.type"),
         ("all frozen", {"model__adapter__targets": "[all-linear]",
                         "model__freeze": "[vision,projector,llm]"}, 2, "model.adapter.targets"),
+        *((f"{key} without targets", {f"model__adapter__{key}": value}, 2,
+           f"model.adapter.{key}: no layer gets an adapter; set model.adapter.targets, such as "
+           "[all-linear]")
+          for key, value in (("rank", 16), ("alpha", 32), ("dropout", 0.1), ("rslora", "true"),
+                             ("dora", "true"), ("train", "[linear_1]"))),
         ("quantised weights are not trained", {"model__base": "nf4"}, 2, "model.base"),
         ("targets beside an adapter", {"model__adapter__targets": "[q_proj]",
                                        "model__adapter__init": f"{folder}/adapter"}, 2,

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -42,6 +44,18 @@ LoraConfig LoraOf(const AdapterSection& section, const ModelConfig& config) {
   }
   lora.dropout = section.dropout;
   return lora;
+}
+
+// The first of those keys that say how adapters are which is not at its default.
+std::optional<std::string> KeyOfAdapters(const AdapterSection& given) {
+  const AdapterSection plain;
+  if (given.rank != plain.rank) return "rank";
+  if (given.alpha != plain.alpha) return "alpha";
+  if (given.dropout != plain.dropout) return "dropout";
+  if (given.rslora != plain.rslora) return "rslora";
+  if (given.dora != plain.dora) return "dora";
+  if (!given.train.empty()) return "train";
+  return std::nullopt;
 }
 
 void SetDropPath(const ModelSection& model, ModelConfig* config) {
@@ -135,12 +149,19 @@ void SetAdapters(const ModelSection& model, ModelConfig* config) {
   config->lora = LoraOf(model.adapter, *config);
   config->lora.without = model.freeze;
   if (!config->lora.on()) {
-    if (model.base == "none" && model.adapter.train.empty()) return;
-    const char* key = model.base == "none" ? "adapter.train" : "base";
-    throw ConfigError(fmt::format(
-        "model.{}: needs adapters: quantised weights are not trained, and without adapters all of "
-        "the model is; set model.adapter.targets, such as [all-linear]",
-        key));
+    if (model.base != "none") {
+      throw ConfigError(
+          "model.base: needs adapters: quantised weights are not trained, and without adapters all "
+          "of the model is; set model.adapter.targets, such as [all-linear]");
+    }
+    // Other programs take a rank for adapters everywhere; here all of the model would be trained.
+    if (const auto key = KeyOfAdapters(model.adapter)) {
+      throw ConfigError(fmt::format(
+          "model.adapter.{}: no layer gets an adapter; set model.adapter.targets, such as "
+          "[all-linear], or leave model.adapter out to train the whole model",
+          *key));
+    }
+    return;
   }
   ResolveLora("model.adapter", config);
   if (model.base == "none") return;
