@@ -19,8 +19,9 @@ namespace equipoise {
 void AddAdapters(const ModelConfig& config, int tensor_ranks, std::vector<LayerSpec>* specs);
 
 // Replaces the entries of config->lora.targets and train by the names of all modules that they
-// match, dots escaped. Throws ConfigError that begins with `key`, the name of the section, for one
-// that matches none, or no linear layer of a component that is not in lora.without.
+// match (models/families/module_patterns.h), dots escaped. Throws ConfigError that begins with
+// `key`, the name of the section, for one that matches none, or no linear layer of a component that
+// is not in lora.without.
 void ResolveLora(const std::string& key, ModelConfig* config);
 
 // The regular expression that matches this name alone.

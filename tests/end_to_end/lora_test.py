@@ -196,7 +196,9 @@ def bad_input(results, folder, config):
                for name, w in weights.items()}, f"{shape}/adapter_model.safetensors")
     lora = {key: value for key, value in LORA.items() if "adapter" not in key}
     cases = (
-        ("a name that matches nothing", {"model__adapter__targets": "[nothing]"}, 2, "matches no"),
+        ("a name that matches nothing", {"model__adapter__targets": "[nothing]"}, 2,
+         "such as model.vision_tower.encoder.layer.0.attention.q_proj, "
+         "model.multi_modal_projector.linear_1 and model.language_model.layers.0.self_attn.q_proj"),
         ("no linear layer", {"model__adapter__targets": "[embed_tokens]"}, 2, "no linear layer"),
         ("rank 0", {"model__adapter__targets": "q_proj", "model__adapter__rank": 0}, 2,
          "adapter.rank"),

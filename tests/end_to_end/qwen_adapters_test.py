@@ -1,5 +1,6 @@
 """Adapters of Qwen2-VL, Qwen2.5-VL and Qwen3-VL in folders of PEFT: names of Transformers' modules,
-and one adapter for the q, k and v that it has as one layer."""
+which mean the layers that they mean to PEFT, and one adapter for the q, k and v that it has as one
+layer; runs that were begun when names meant other layers."""
 import json
 import os
 import shutil
@@ -7,6 +8,7 @@ import sys
 import tempfile
 
 import torch
+import yaml
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
@@ -14,13 +16,30 @@ from safetensors.torch import load_file, save_file
 import qwen2_vl_test as qwen
 import tiny_case
 
+
+
+def parts(*names, blocks=(0, 1, 2)):
+    """Our whole names of parts of the encoder's qkv."""
+    return [f"visual.blocks.{block}.attn.{name}" for block in blocks for name in names]
+
+
 CASES = {  # kind of model, settings
     "all": ("qwen2_vl", {"targets": "[all-linear]"}),
-    "q and v": ("qwen2_5_vl", {"targets": '["visual.*(q|v)_proj",mlp.0,"language_model.*q_proj"]'}),
-    "v, and k of one block": ("qwen2_5_vl", {"targets": '["visual.*v_proj","blocks.1.*k_proj"]'}),
+    "q and v": ("qwen2_5_vl", {"targets": json.dumps(
+        parts("q_proj", "v_proj") + ["mlp.0", "language_model.*q_proj"])}),
+    "v, and k of one block": ("qwen2_5_vl", {"targets": json.dumps(
+        parts("v_proj") + parts("k_proj", blocks=[1]))}),
     "rslora": ("qwen3_vl", {"targets": "[all-linear]", "rslora": "true"}),
     "dora": ("qwen2_5_vl", {"targets": "[all-linear]", "dora": "true"}),
     "frozen encoder": ("qwen2_5_vl", {"targets": "[all-linear]", "freeze": "[vision]"}),
+}
+
+# Names that are given to PEFT as well.
+TARGETS = {
+    "qwen2_vl": ["all-linear"],
+    "qwen2_5_vl": [["q_proj", "k_proj", "v_proj", "o_proj"], ["qkv"], ["attn.proj", "mlp.0"],
+                   ["q_proj", "visual.blocks.1.attn.qkv"]],
+    "qwen3_vl": [["q_proj", "k_proj", "v_proj", "o_proj"], ["attn.qkv", "linear_fc1"]],
 }
 
 
@@ -72,6 +91,91 @@ def run_case(results, folder, name):
     results.check(f"{name}: the same tensors",
                   set(was) == set(now) and all(now[key].equal(was[key]) for key in was),
                   str(set(was) ^ set(now))[:200])
+
+
+def modules_of(adapter):
+    """Names of the layers with adapters in a folder of PEFT."""
+    return {key.removeprefix("base_model.model.").rsplit(".lora_", 1)[0]
+            for key in load_file(f"{adapter}/adapter_model.safetensors") if ".lora_A" in key}
+
+
+def matched(results, folder, kind, targets):
+    """The layers that PEFT adapts by the same names."""
+    base, run = f"{folder}/{kind}/model", f"{folder}/{kind}/matched"
+    model = get_peft_model(load(kind, base), LoraConfig(target_modules=targets))
+    theirs = set(model.targeted_module_names)
+    given = [targets] if isinstance(targets, str) else targets
+    done = tiny_case.run(f"{folder}/{kind}/config.yaml", 1, run__dir=run, train__steps=1,
+                         model__init="pretrained", model__adapter__targets=json.dumps(given))
+    what = f"{kind} {targets}"
+    results.check(f"{what}: trains", done.returncode == 0, done.stderr[-2000:])
+    export(results, f"{what}: export", run, "--out", f"{run}/adapter")
+    ours = modules_of(f"{run}/adapter")
+    results.check(f"{what}: PEFT's layers", ours == theirs, str(sorted(ours ^ theirs))[:300])
+    shutil.rmtree(run)
+
+
+def names(results, folder):
+    for kind, lists in TARGETS.items():
+        for targets in lists:
+            matched(results, folder, kind, targets)
+    config = f"{folder}/qwen2_5_vl/config.yaml"
+    for key, given in (("targets", {"targets": '["visual.*q_proj"]'}),
+                       ("train", {"targets": "[o_proj]", "train": '["blocks.*k_proj"]'})):
+        done = tiny_case.run(config, 1, run__dir=f"{folder}/part", model__init="pretrained",
+                             **{f"model__adapter__{name}": value for name, value in given.items()})
+        results.check(f"{key}: a part of qkv is refused by the name of the whole",
+                      done.returncode == 2 and f"model.adapter.{key}: " in done.stderr and
+                      "write attn.qkv, which" in done.stderr, done.stderr[-300:])
+
+
+def begun_otherwise(run, **adapter):
+    """A run's folder as a program left it to which its adapter section meant other layers."""
+    path = os.path.realpath(f"{run}/checkpoints/latest") + "/index.json"
+    with open(path, encoding="utf8") as file:
+        index = json.load(file)
+    for key in ("settings", "xxh3_64"):  # version 2 has no checksum
+        index.pop(key)
+    index["version"] = 2
+    index["sections"]["model"]["adapter"].update(adapter)
+    with open(path, "w", encoding="utf8") as file:
+        json.dump(index, file)
+    with open(f"{run}/config.yaml", encoding="utf8") as file:
+        config = yaml.safe_load(file)
+    config["model"]["adapter"].update(adapter)
+    with open(f"{run}/config.yaml", "w", encoding="utf8") as file:
+        yaml.safe_dump(config, file)
+
+
+def older_runs(results, folder):
+    """Names of parts matched q, k and v of the encoder; a rank without targets trained all."""
+    config, run = f"{folder}/qwen2_5_vl/config.yaml", f"{folder}/older"
+    settings = {"run__dir": run, "model__init": "pretrained", "checkpoint__every": 2}
+    done = tiny_case.run(config, 1, **settings, train__steps=2,
+                         model__adapter__targets=json.dumps(["q_proj"] + parts("q_proj")))
+    results.check("parts by their whole names", done.returncode == 0, done.stderr[-300:])
+    begun_otherwise(run, targets=["q_proj"])
+    for steps in (2, 4, 6):
+        if steps > 2:
+            done = tiny_case.run(config, 1, **settings, train__steps=steps,
+                                 model__adapter__targets="[q_proj]")
+            results.check(f"goes on to step {steps} with the layers it began with",
+                          done.returncode == 0 and "it goes on with its own" in done.stderr and
+                          len(tiny_case.losses(run)) == steps, done.stderr[-500:])
+        export(results, f"older run at step {steps}: export", run, "--out", f"{run}/{steps}")
+        modules = modules_of(f"{run}/{steps}")
+        results.check(f"older run at step {steps}: its layers",
+                      sum("visual" in name for name in modules) == 3 and len(modules) == 5,
+                      str(sorted(modules)))
+    whole = f"{folder}/whole"
+    settings["run__dir"] = whole
+    done = tiny_case.run(config, 1, **settings, train__steps=2)
+    results.check("the whole model", done.returncode == 0, done.stderr[-300:])
+    begun_otherwise(whole, rank=16)
+    done = tiny_case.run(config, 1, **settings, train__steps=4, model__adapter__rank=16)
+    results.check("goes on with the whole model", done.returncode == 0 and
+                  "it goes on with its own" in done.stderr, done.stderr[-500:])
+    export(results, "the whole model: export", whole, "--out", f"{whole}/out")
 
 
 def refused(results, base, folder, what, words, metadata=True, change=None):
@@ -144,6 +248,8 @@ def main():
             run_case(results, folder, name)
         fused(results, folder)
         trained_by_peft(results, folder)
+        names(results, folder)
+        older_runs(results, folder)
     results.finish()
 
 

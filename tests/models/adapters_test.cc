@@ -4,6 +4,8 @@
 #include <catch2/catch.hpp>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "configs/base/error.h"
 #include "models/families/families.h"
@@ -12,10 +14,17 @@
 namespace equipoise {
 namespace {
 
+// InternViT and InternLM2 in OpenGVLab's code, which has q, k and v as one.
+ModelConfig Published() {
+  ModelConfig config = PresetConfig("internvl2-8b");
+  config.naming = WeightNaming::kOriginal;
+  config.text.model_type = "internlm2";
+  return config;
+}
+
 ModelConfig Model() { return PresetConfig("internvl2-8b"); }
 
-ModelConfig Adapted(std::vector<std::string> targets) {
-  ModelConfig config = Model();
+ModelConfig Adapted(std::vector<std::string> targets, ModelConfig config = Model()) {
   config.lora.targets = std::move(targets);
   return config;
 }
@@ -63,6 +72,74 @@ TEST_CASE("resolved names stand for the same layers", "[lora]") {
     CHECK(Modules(resolved) == Modules(given));
     CHECK(resolved.lora.targets.size() > 1);
   }
+}
+
+TEST_CASE("names are those of the model's own code, a fused one all of its parts", "[lora]") {
+  using Names = std::set<std::string>;
+  const Names qkv = {"llm.self_attn.q_proj", "llm.self_attn.k_proj", "llm.self_attn.v_proj"};
+  const Names vision = {"vision.attention.q_proj", "vision.attention.k_proj",
+                        "vision.attention.v_proj"};
+  for (const auto& [target, modules] :
+       {std::pair("wqkv", qkv), std::pair("attention.wqkv", qkv), std::pair("attn.qkv", vision),
+        std::pair("qkv", vision), std::pair("wo", Names{"llm.self_attn.o_proj"}),
+        std::pair("w2", Names{"llm.mlp.down_proj"}),
+        std::pair("attn.proj", Names{"vision.attention.projection_layer"}),
+        std::pair("mlp1.1", Names{"projector.linear_1"}),
+        std::pair("vision_model.*fc1", Names{"vision.mlp.fc1"}),
+        // Ours, where it is no part.
+        std::pair("down_proj", Names{"llm.mlp.down_proj"}),
+        std::pair("linear_1", Names{"projector.linear_1"})}) {
+    INFO(target);
+    ModelConfig config = Adapted({target}, Published());
+    CHECK(Modules(config) == modules);
+    ResolveLora("model.adapter", &config);
+    CHECK(Modules(config) == modules);
+  }
+  CHECK(Modules(Adapted({"wqkv", "wo", "w1", "w2", "w3"}, Published())).size() == 7);
+  // The recipe of Qwen2.5-VL and Qwen3-VL is of the decoder alone.
+  for (const char* preset : {"qwen2_5_vl-3b", "qwen3_vl-2b"}) {
+    ModelConfig config = Adapted({"q_proj", "k_proj", "v_proj", "o_proj"}, PresetConfig(preset));
+    ResolveLora("model.adapter", &config);
+    CHECK(Modules(config) == Names{"llm.self_attn.q_proj", "llm.self_attn.k_proj",
+                                   "llm.self_attn.v_proj", "llm.self_attn.o_proj"});
+    CHECK(config.lora.targets.size() == static_cast<size_t>(4 * config.text.num_hidden_layers));
+  }
+}
+
+TEST_CASE("a part of a fused layer has its whole name alone", "[lora]") {
+  const std::string part = "vision_tower.encoder.layer.0.attention.q_proj";
+  for (const std::string& name : {part, ExactPattern(part)}) {
+    ModelConfig config = Adapted({name}, Published());
+    ResolveLora("model.adapter", &config);
+    CHECK(config.lora.targets == std::vector<std::string>{ExactPattern(part)});
+    CHECK(Modules(config) == std::set<std::string>{"vision.attention.q_proj"});
+  }
+  for (const char* name : {"q_proj", "(q|k|v)_proj", ".*k_proj"}) {
+    const std::string message = Message(Adapted({"w1", name}, Published()));
+    CHECK(message.find(std::string("model.adapter.targets: '") + name +
+                       "' is a part of vision_model.encoder.layers.0.attn.qkv") == 0);
+    CHECK(message.find("write attn.qkv or attention.wqkv, which") != std::string::npos);
+  }
+  ModelConfig train = Adapted({"w1"}, Published());
+  train.lora.train = {"k_proj"};
+  CHECK(Message(train).find("model.adapter.train: 'k_proj' is a part of") == 0);
+  train.lora.without = {"vision"};
+  train.lora.targets = {"w1", "q_proj"};
+  CHECK(Message(train).find("write attention.wqkv, which") != std::string::npos);
+}
+
+TEST_CASE("modules that are trained in full have the names of the model's own code", "[lora]") {
+  const auto trained = [](const char* name) {
+    ModelConfig config = Adapted({"w1"}, Published());
+    config.lora.train = {name};
+    ResolveLora("model.adapter", &config);
+    return config.lora.train;
+  };
+  CHECK(trained("mlp1").size() == 3);
+  CHECK(trained("layers.0.attn.qkv").size() == 3);
+  CHECK(trained("vision_model") == trained("vision_tower"));
+  CHECK(trained("vision_model.embeddings") == trained("vision_tower.embeddings"));
+  CHECK(trained("tok_embeddings").size() == 1);
 }
 
 TEST_CASE("all but adapters is a frozen base, and modules that are trained in full", "[lora]") {
@@ -122,6 +199,9 @@ TEST_CASE("what an adapter cannot be put on is one line", "[lora]") {
         "model.adapter.targets: 'all' matches no layer; write all-linear for all of them");
   CHECK(Message(Adapted({"q_proj,v_proj"})) ==
         "model.adapter.targets: 'q_proj,v_proj' is one name; write a list: [q_proj, v_proj]");
+  CHECK(Message(Adapted({"nothing"}, Published()))
+            .find("such as vision_model.encoder.layers.0.attn.qkv, mlp1.1 and "
+                  "language_model.model.layers.0.attention.wqkv") != std::string::npos);
   CHECK(Message(Adapted({"embed_tokens"})).find("no linear layer") != std::string::npos);
   CHECK(Message(Adapted({"input_layernorm"})).find("no linear layer") != std::string::npos);
   CHECK(Message(Adapted({"q_proj("})).find("is no regular expression") != std::string::npos);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "configs/base/error.h"
+#include "models/families/adapters.h"
 #include "models/families/families.h"
 #include "models/weights/peft_config.h"
 #include "models/weights/safetensors.h"
@@ -21,6 +22,16 @@ namespace equipoise {
 namespace {
 
 constexpr char kAttention[] = "model.layers.0.self_attn.";
+
+// Our names of parts of wqkv in both layers, which are no names of the model's own code.
+std::vector<std::string> Parts(const std::vector<std::string>& names) {
+  std::vector<std::string> targets;
+  for (const char* layer : {"0", "1"}) {
+    for (const std::string& name : names)
+      targets.push_back(std::string("model.layers.") + layer + ".self_attn." + name);
+  }
+  return targets;
+}
 
 // InternLM2's wqkv has, for each of two key/value heads, two heads of queries, a key and a value.
 ModelConfig Adapted(const std::vector<std::string>& targets) {
@@ -42,8 +53,8 @@ std::map<std::string, at::Tensor> TrainedOf(const testing::TestModel& model) {
 }
 
 TEST_CASE("a fused layer's adapter adds to each part's rows what the part's own adds", "[lora]") {
-  const auto targets = GENERATE(std::vector<std::string>{"all-linear"},
-                                std::vector<std::string>{"q_proj", "v_proj"});
+  const auto targets =
+      GENERATE(std::vector<std::string>{"all-linear"}, Parts({"q_proj", "v_proj"}));
   const ScratchFolder folder;
   const ModelConfig config = Adapted(targets);
   const auto ours = TrainedOf(testing::MakeModel(config));
@@ -70,9 +81,27 @@ TEST_CASE("a fused layer's adapter adds to each part's rows what the part's own 
   CHECK(json["alpha_pattern"]["model.layers.0.attention.wqkv"] == 6.0 * static_cast<double>(count));
 }
 
+TEST_CASE("Phi-3's names are those of its fused layers", "[lora]") {
+  ModelConfig config = testing::TinyText("phi3", /*tied=*/false);
+  config.naming = WeightNaming::kOriginal;
+  for (const auto& [target, parts] : {std::pair("qkv_proj", 3), std::pair("gate_up_proj", 2)}) {
+    config.lora.targets = {target};
+    ResolveLora("model.adapter", &config);
+    CHECK(config.lora.targets.size() == static_cast<size_t>(2 * parts));
+    CHECK(PeftConfigOf(config, "base")["target_modules"] == Json{target});
+  }
+  for (const char* part : {"q_proj", "up_proj"}) {
+    config.lora.targets = {part};
+    CHECK_THROWS_WITH(ResolveLora("model.adapter", &config),
+                      Catch::Contains("is a part of model.layers.0."));
+  }
+}
+
 TEST_CASE("an exported folder is read back, by tensor-parallel ranks their parts", "[lora]") {
   const ScratchFolder folder;
-  const ModelConfig config = Adapted({"q_proj", "v_proj", "down_proj"});
+  std::vector<std::string> targets = Parts({"q_proj", "v_proj"});
+  targets.emplace_back("down_proj");
+  const ModelConfig config = Adapted(targets);
   const auto ours = TrainedOf(testing::MakeModel(config));
   WritePeft(folder.path(), config, "base", ours);
   ModelConfig plain = config;
@@ -125,7 +154,8 @@ TEST_CASE("PEFT's folder has a trained embedding as the head that is tied to it 
 }
 
 TEST_CASE("what PEFT cannot hold of a part is refused", "[lora]") {
-  ModelConfig dora = Adapted({"q_proj"}), whole = Adapted({"o_proj"}), tied = Adapted({"o_proj"});
+  ModelConfig dora = Adapted(Parts({"q_proj"})), whole = Adapted({"o_proj"}),
+              tied = Adapted({"o_proj"});
   dora.lora.dora = true;
   whole.lora.train = {"model\\.layers\\.0\\.self_attn\\.k_proj"};
   tied.text.tie_word_embeddings = true;

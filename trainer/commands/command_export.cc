@@ -20,6 +20,7 @@
 #include "models/weights/safetensors.h"
 #include "models/weights/weights.h"
 #include "parallel/packed_weight.h"
+#include "trainer/checkpoint/checkpoint_adapters.h"
 #include "trainer/checkpoint/loaded_model.h"
 #include "trainer/checkpoint/merge_adapters.h"
 #include "trainer/checkpoint/model_source.h"
@@ -128,6 +129,7 @@ int Export(const Arguments& arguments) {
     run.model.adapter.init = arguments.adapter;
   }
   ModelConfig config = ReadModelConfig(source.folder);
+  TakeAdaptersOf(source.checkpoint, config, &run.model);
   SetAdapters(run.model, &config);
   if (!config.lora.on() && arguments.merge)
     throw ConfigError(

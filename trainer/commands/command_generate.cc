@@ -33,6 +33,7 @@
 #include "trainer/answers/generation_settings.h"
 #include "trainer/answers/question_file.h"
 #include "trainer/checkpoint/base_weights.h"
+#include "trainer/checkpoint/checkpoint_adapters.h"
 #include "trainer/checkpoint/loaded_model.h"
 #include "trainer/checkpoint/model_source.h"
 #include "trainer/common/agreement.h"
@@ -208,6 +209,7 @@ class Answerer {
       : arguments_(arguments), config_(ReadModelConfig(source.folder)) {
     RunConfig config = ReadSettings(source, config_, arguments.set);
     if (!arguments.adapter.empty()) config.model.adapter.init = arguments.adapter;
+    TakeAdaptersOf(source.checkpoint, config_, &config.model);
     SetAdapters(config.model, &config_);
     config.model.freeze.clear();  // it says above which components the run gave no adapters
     UsePixels(config.data, &config_);

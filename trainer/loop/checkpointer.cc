@@ -82,7 +82,10 @@ std::string OtherRate(const Json& settings, const TrainSection& train, int64_t s
 }  // namespace
 
 Checkpointer::Checkpointer(RunContext& context, const RunData& data, const TrainOptions& options)
-    : context_(context), data_(data), chooses_(options.resume == Resume::kAuto) {
+    : context_(context),
+      data_(data),
+      chooses_(options.resume == Resume::kAuto),
+      adapter_(ConfigToJson(options.config.model.adapter)) {
   const RunConfig& config = context.config;
   if (data.model_config().lora.on()) {
     AgreeOrThrowDataError(context.world(), [&] {
@@ -244,6 +247,7 @@ Json Checkpointer::Environment(const Plan& plan) const {
 Json Checkpointer::Sections() const {
   const RunConfig& config = context_.config;
   Json sections = {{"model", ConfigToJson(config.model)}, {"data", ConfigToJson(config.data)}};
+  sections["model"]["adapter"] = adapter_;
   const Json balance = ConfigToJson(config.balance);
   for (const char* key : {"threads", "prefetch", "cache", "costs", "max_bad_share", "eval"}) {
     sections["data"].erase(key);
@@ -275,6 +279,7 @@ Json Checkpointer::Sections() const {
 Json Checkpointer::Settings() const {
   Json settings = ConfigToJson(context_.config);
   settings["run"].erase("dir");
+  settings["model"]["adapter"] = adapter_;
   const Json balance = Sections()["balance"];  // limits as they are used
   for (const char* key : {"tiles", "tokens"}) settings["balance"][key] = balance[key];
   return settings;

@@ -51,6 +51,7 @@ class Checkpointer {
   const RunData& data_;
   bool chooses_;  // whether the start is chosen here, not given by name
   std::string start_;
+  Json adapter_;        // model.adapter as given, before TakeAdaptersOfStart()
   std::string base_;    // identity of the weights under adapters; empty: no adapters
   std::string newest_;  // saved by this run; empty: none
 };

@@ -1,13 +1,17 @@
 #include "trainer/loop/run_inputs.h"
 
 #include "trainer/loop/first_weights.h"
+#include "trainer/loop/resumed_adapters.h"
 #include "trainer/outputs/run_folder.h"
 #include "trainer/planner/plan_run.h"
 
 namespace equipoise {
 
 RunInputs::RunInputs(RunContext& context, const TrainOptions& options)
-    : best(context.config), data(context), evaluator(context), checkpoints(context, data, options) {
+    : best(context.config),
+      data((TakeAdaptersOfStart(context, options), context)),
+      evaluator(context),
+      checkpoints(context, data, options) {
   best.CheckChoice([this](size_t source) { return evaluator.HasChoice(source); });
   if (checkpoints.start().empty() || data.model_config().lora.on())
     CheckFirstWeights(context, data.model_config());

@@ -1,0 +1,195 @@
+#include <fmt/format.h>
+
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "configs/base/error.h"
+#include "models/families/adapters.h"
+#include "models/families/families.h"
+#include "models/families/module_patterns.h"
+
+// What the names of adapters' layers stand for, and what is said of names that stand for nothing.
+
+namespace equipoise {
+namespace {
+
+struct Modules {
+  std::vector<LayerSpec> specs;
+  WeightNames names;
+  std::vector<std::string> without;  // components
+
+  // The first linear layer of each component that takes adapters, as the model's own code has it.
+  std::string Examples() const {
+    std::vector<std::string> found;
+    std::set<Component> seen;
+    for (const LayerSpec& spec : specs) {
+      if (spec.unused || spec.linear_layers.empty() || IsAmong(spec, without)) continue;
+      if (!seen.insert(spec.component).second) continue;
+      found.push_back(names.ModuleInMemory(spec.name + "." + spec.linear_layers[0].suffix).name);
+    }
+    std::string text;
+    for (size_t i = 0; i < found.size(); ++i) {
+      if (i > 0) text += i + 1 == found.size() ? " and " : ", ";
+      text += found[i];
+    }
+    return text;
+  }
+};
+
+// Modules with a weight whose names match.
+std::set<std::string> ModulesThatMatch(const ModulePatterns& pattern, const Modules& modules) {
+  std::set<std::string> found;
+  for (const LayerSpec& spec : modules.specs) {
+    for (const TensorSpec& tensor : spec.parameters) {
+      const std::string module = ModuleOf(tensor.name);
+      if (pattern.Match(module, modules.names)) found.insert(module);
+    }
+  }
+  return found;
+}
+
+// Modules with a weight that match, or that lie in a module that does, as in PEFT's
+// modules_to_save.
+std::set<std::string> ModulesWithin(const ModulePatterns& pattern, const Modules& modules) {
+  std::set<std::string> found;
+  for (const LayerSpec& spec : modules.specs) {
+    for (const TensorSpec& tensor : spec.parameters) {
+      if (pattern.MatchWithin(tensor.name, modules.names)) found.insert(ModuleOf(tensor.name));
+    }
+  }
+  return found;
+}
+
+// Refuses to train a part of a group in full: one product has all its weights' gradients or none.
+void CheckGroups(const std::string& key, const std::set<std::string>& trained,
+                 const std::vector<LayerSpec>& specs) {
+  for (const LayerSpec& spec : specs) {
+    std::map<int, std::pair<std::string, std::string>> groups;  // a name that is trained, one not
+    for (const LinearSpec& linear : spec.linear_layers) {
+      const std::string name = spec.name + "." + linear.suffix;
+      auto& [with, without] = groups[linear.group];
+      (trained.count(name) > 0 ? with : without) = name;
+      if (with.empty() || without.empty()) continue;
+      throw ConfigError(fmt::format(
+          "{}.train: {} is trained in full and {} is not, but they are one product of their input; "
+          "name both, or neither",
+          key, with, without));
+    }
+  }
+}
+
+// Refuses our name of a part of a module that the model's own code, and so PEFT, has as one.
+void RefusePart(const std::string& key, const std::string& text, const ModulePatterns& pattern,
+                const Modules& modules) {
+  std::string example, instead;
+  std::set<std::string> seen;
+  for (const LayerSpec& spec : modules.specs) {
+    if (spec.unused || IsAmong(spec, modules.without)) continue;
+    for (const LinearSpec& linear : spec.linear_layers) {
+      const std::string name = spec.name + "." + linear.suffix;
+      const FileWeight place = modules.names.ModuleInMemory(name);
+      if (place.rows.whole() || !pattern.MatchOurs(name)) continue;
+      if (example.empty()) example = place.name;
+      const size_t last = place.name.rfind('.'), before = place.name.rfind('.', last - 1);
+      const std::string fused = place.name.substr(before + 1);
+      if (seen.insert(fused).second) instead += (instead.empty() ? "" : " or ") + fused;
+    }
+  }
+  if (example.empty()) return;
+  throw ConfigError(
+      fmt::format("{}: '{}' is a part of {} in the model's own code, which is one layer there and "
+                  "to PEFT; write {}, which means all parts",
+                  key, text, example, instead));
+}
+
+// "a, b" of "a,b".
+std::string WithSpaces(const std::string& names) {
+  std::string text;
+  for (const char c : names) {
+    if (c != ' ') text += c == ',' ? std::string(", ") : std::string(1, c);
+  }
+  return text;
+}
+
+[[noreturn]] void FailTarget(const std::string& key, const std::string& text,
+                             const ModulePatterns& pattern, const Modules& modules) {
+  // As other trainers write them.
+  if (text == "all") {
+    throw ConfigError(fmt::format(
+        "{}.targets: '{}' matches no layer; write all-linear for all of them", key, text));
+  }
+  if (text.find(',') != std::string::npos && text.find_first_of("\\()[]{}*+?") == text.npos) {
+    throw ConfigError(fmt::format("{}.targets: '{}' is one name; write a list: [{}]", key, text,
+                                  WithSpaces(text)));
+  }
+  const std::set<std::string> others = ModulesThatMatch(pattern, modules);
+  if (!others.empty()) {
+    throw ConfigError(fmt::format(
+        "{}.targets: '{}' matches {}, which is no linear layer that takes an adapter; name those "
+        "of blocks and projector",
+        key, text, *others.begin()));
+  }
+  if (pattern.all()) {
+    throw ConfigError(fmt::format(
+        "{}.targets: all-linear: no linear layer is left; take a module out of model.freeze", key));
+  }
+  RefusePart(key + ".targets", text, pattern, modules);
+  throw ConfigError(
+      fmt::format("{}.targets: '{}' matches no layer of this model; linear layers have names such "
+                  "as {}",
+                  key, text, modules.Examples()));
+}
+
+[[noreturn]] void FailTrain(const std::string& key, const std::string& text,
+                            const ModulePatterns& pattern, const Modules& modules) {
+  RefusePart(key + ".train", text, pattern, modules);
+  throw ConfigError(fmt::format(
+      "{}.train: '{}' matches no module of this model; names are such as {}, and those of modules "
+      "around them",
+      key, text, modules.Examples()));
+}
+
+}  // namespace
+
+void ResolveLora(const std::string& key, ModelConfig* config) {
+  LoraConfig& lora = config->lora;
+  if (!lora.on()) return;
+  ModelConfig plain = *config;
+  plain.lora = {};
+  plain.quantize = {};
+  const Modules modules = {LayerSpecs(plain), WeightNamesOf(*config), lora.without};
+  std::set<std::string> targets, trained;
+  for (const std::string& text : lora.targets) {
+    const ModulePatterns pattern({text}, key + ".targets");
+    size_t found = 0;
+    for (const LayerSpec& spec : modules.specs) {
+      for (const LinearSpec& linear : TargetsOf(spec, pattern, modules.names, lora.without)) {
+        targets.insert(spec.name + "." + linear.suffix);
+        ++found;
+      }
+    }
+    if (found == 0) FailTarget(key, text, pattern, modules);
+  }
+  for (const std::string& text : lora.train) {
+    const ModulePatterns pattern({text}, key + ".train");
+    const std::set<std::string> found = ModulesWithin(pattern, modules);
+    if (found.empty()) FailTrain(key, text, pattern, modules);
+    trained.insert(found.begin(), found.end());
+  }
+  CheckGroups(key, trained, modules.specs);
+  for (const std::string& name : trained) targets.erase(name);
+  if (targets.empty()) {
+    throw ConfigError(key +
+                      ".targets: all of them are in 'train', which trains them in full; leave one "
+                      "out of it, or name others");
+  }
+  lora.targets.clear();
+  for (const std::string& name : targets) lora.targets.push_back(ExactPattern(name));
+  lora.train.clear();
+  for (const std::string& name : trained) lora.train.push_back(ExactPattern(name));
+}
+
+}  // namespace equipoise
