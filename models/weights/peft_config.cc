@@ -8,11 +8,13 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "configs/base/error.h"
 #include "models/families/adapters.h"
 #include "models/families/families.h"
+#include "models/families/module_patterns.h"
 #include "models/weights/peft_layers.h"
 #include "models/weights/safetensors_file.h"
 
@@ -110,16 +112,43 @@ std::vector<std::string> TargetModules(const ModelConfig& config) {
   return {chosen.begin(), chosen.end()};
 }
 
+// Whether `name` is of something within a module.
+bool IsWithin(const std::string& name, const std::string& module) {
+  return name.starts_with(module) && name[module.size()] == '.';
+}
+
+// The modules of weights that are trained in full. PEFT wraps each of them, and one in another
+// twice, which it could not read back: the outer one stands for both. Throws ConfigError where a
+// module would be wrapped of which a weight is not trained.
 std::set<std::string> TrainedModules(const ModelConfig& config) {
-  std::set<std::string> modules;
   const WeightNames names = WeightNamesOf(config);
+  std::set<std::string> modules;
+  std::vector<std::pair<std::string, std::string>> frozen;  // in PEFT's model, and as shown
   for (const LayerSpec& spec : LayerSpecs(config)) {
     for (const TensorSpec& tensor : spec.parameters) {
-      if (tensor.role == ParameterRole::kWeight)
-        modules.insert(names.InMemory(tensor.name.substr(0, tensor.name.rfind('.'))));
+      if (tensor.role == ParameterRole::kWeight) {
+        modules.insert(ModuleInCode(tensor.name, names));
+      } else if (tensor.role == ParameterRole::kBase) {
+        frozen.emplace_back(names.ModuleInMemory(tensor.name).name, names.InMemory(tensor.name));
+      }
     }
   }
-  return modules;
+  std::set<std::string> outer;
+  for (const std::string& module : modules) {
+    const bool is_inner = std::any_of(modules.begin(), modules.end(), [&](const std::string& each) {
+      return IsWithin(module, each);
+    });
+    if (is_inner) continue;
+    outer.insert(module);
+    for (const auto& [weight, shown] : frozen) {
+      if (!IsWithin(weight, module)) continue;
+      throw ConfigError(fmt::format(
+          "model.adapter.train: PEFT trains all of {} or nothing, and {} is not trained; export "
+          "with --merge",
+          module, shown));
+    }
+  }
+  return outer;
 }
 
 }  // namespace

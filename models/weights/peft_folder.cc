@@ -9,6 +9,7 @@
 #include <fstream>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "configs/base/error.h"
 #include "models/families/adapters.h"
@@ -16,6 +17,7 @@
 #include "models/weights/peft_config.h"
 #include "models/weights/peft_layers.h"
 #include "models/weights/safetensors.h"
+#include "models/weights/weights.h"
 
 namespace equipoise {
 namespace {
@@ -93,6 +95,24 @@ void AddFused(const std::string& layer, const std::vector<WeightNames::Held>& pa
   named->emplace(layer + ".lora_magnitude_vector", magnitudes.flatten());
 }
 
+// Adds the weights of modules that are trained in full, those that are one in PEFT's model, such as
+// q, k and v, as one. PeftConfigOf() has seen that all parts are there.
+void AddFullWeights(const ModelConfig& config, const Tensors& tensors,
+                    std::map<std::string, LazyTensor>* named) {
+  const WeightNames names = WeightNamesOf(config);
+  std::map<std::string, std::vector<std::pair<FusedRows, at::Tensor>>> fused;
+  for (const auto& [name, tensor] : tensors) {
+    if (name.find(".lora_") != name.npos) continue;
+    const FileWeight place = names.ModuleInMemory(name);
+    if (place.rows.whole()) {
+      named->emplace(kPeftPrefix + place.name, tensor);
+    } else {
+      fused[kPeftPrefix + place.name].emplace_back(place.rows, tensor);
+    }
+  }
+  for (const auto& [name, parts] : fused) named->emplace(name, FuseRows(parts));
+}
+
 // Adds the head that is tied to a trained embedding.
 void AddTiedHead(const ModelConfig& config, const Tensors& tensors,
                  std::map<std::string, LazyTensor>* named) {
@@ -146,6 +166,7 @@ void LoadPeft(const std::vector<Parameter*>& parameters, const ModelConfig& conf
 
 void WritePeft(const std::string& folder, const ModelConfig& config, const std::string& base,
                const std::map<std::string, at::Tensor>& tensors) {
+  const Json description = PeftConfigOf(config, base);  // throws before anything is written
   const FusedAdapters fused = FusedAdaptersOf(config);
   std::map<std::string, LazyTensor> named;
   std::set<std::string> in_fused;
@@ -153,21 +174,16 @@ void WritePeft(const std::string& folder, const ModelConfig& config, const std::
     AddFused(kPeftPrefix + name, parts, tensors, &named);
     for (const WeightNames::Held& part : parts) in_fused.insert(part.name);
   }
-  const WeightNames names = WeightNamesOf(config);
   for (const auto& [name, tensor] : tensors) {
-    const std::string module = name.substr(0, name.rfind('.'));
-    if (in_fused.count(module.substr(0, module.rfind(".lora_"))) > 0) continue;
-    if (const FileWeight place = names.ModuleInMemory(module); !place.rows.whole()) {
-      throw ConfigError(
-          fmt::format("model.adapter.train: {} is only a part of PEFT's {}; export with --merge",
-                      module, place.name));
-    }
-    named.emplace(PeftName(config, name), tensor);
+    const size_t adapter = name.rfind(".lora_");
+    if (adapter != name.npos && in_fused.count(name.substr(0, adapter)) == 0)
+      named.emplace(PeftName(config, name), tensor);
   }
+  AddFullWeights(config, tensors, &named);
   AddTiedHead(config, tensors, &named);
   WriteSafetensors(PeftTensorFile(folder), named, PeftMetadata(fused));
   std::ofstream out(PeftConfigFile(folder));
-  out << PeftConfigOf(config, base).dump(2) << "\n";
+  out << description.dump(2) << "\n";
   if (!out.flush())
     throw RunError(PeftConfigFile(folder) + ": cannot write; free or change the folder");
 }

@@ -54,7 +54,8 @@ std::map<std::string, PeftTensor> TensorsFromPeft(const ModelConfig& model,
     const std::string name = key.starts_with(prefix) ? key.substr(prefix.size()) : key;
     const size_t end = name.rfind(".lora_");
     if (end == name.npos) {
-      tensors[names.Canonical(name)] = {key, {}, {}};
+      for (const WeightNames::Held& part : names.Ours(name))
+        tensors[part.name] = {key, part.rows, {}};
       continue;
     }
     const std::string layer = name.substr(0, end);

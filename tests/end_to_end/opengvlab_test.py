@@ -66,6 +66,51 @@ def train_and_export(results, folder, config, name, run, **settings):
     return load_file(f"{folder}/exported_{run}/model.safetensors")
 
 
+def adapters(results, folder, config, name, targets, train):
+    """The tensors of the adapter, which is merged into the base as the run's own is."""
+    run, base = f"{folder}/run_{name}", f"{folder}/opengvlab"
+    done = tiny_case.run(config, 1, model__hf=base, model__init="pretrained", train__steps=4,
+                         run__dir=run, model__drop_path=0, train__lr=0.01,
+                         model__adapter__targets=targets, model__adapter__train=train)
+    results.check(f"{name}: trains", done.returncode == 0, done.stderr[-400:])
+    for out, arguments in ((f"{run}/adapter", [run]), (f"{run}/merged", [run, "--merge"]),
+                           (f"{run}/again", [base, "--adapter", f"{run}/adapter", "--merge"])):
+        done = tiny_case.program("export", *arguments, "--out", out)
+        results.check(f"{name}: {os.path.basename(out)} is exported", done.returncode == 0,
+                      done.stderr[-400:])
+    was, now = (load_file(f"{run}/{out}/model.safetensors") for out in ("merged", "again"))
+    results.check(f"{name}: the folder of PEFT holds all that was trained",
+                  all(torch.allclose(was[key], now[key], atol=1e-6) for key in was))
+    kept = {key.removeprefix("base_model.model."): tensor for key, tensor in
+            load_file(f"{run}/adapter/adapter_model.safetensors").items()}
+    full = {key: tensor for key, tensor in kept.items() if ".lora_" not in key}
+    start = load_file(f"{base}/model.safetensors")
+    results.check(f"{name}: modules trained in full are the merged folder's", all(
+        tensor.equal(was[key]) and not tensor.equal(start[key]) for key, tensor in full.items()),
+        str(sorted(full)))
+    with open(f"{run}/adapter/adapter_config.json", encoding="utf8") as file:
+        return set(kept), json.load(file)
+
+
+def adapter_names(results, folder, config):
+    """Names of OpenGVLab's own modules, whose q, k and v are one."""
+    tensors, described = adapters(results, folder, config, "qkv", "[q_proj,v_proj]",
+                                  '["layers.0.attn.qkv",mlp1]')
+    results.check("q_proj is the language model's",
+                  not any("vision_model" in key and ".lora_" in key for key in tensors) and
+                  described["target_modules"] == ["q_proj", "v_proj"], str(sorted(tensors)))
+    modules = ["mlp1.0", "mlp1.1", "mlp1.3", "vision_model.encoder.layers.0.attn.qkv"]
+    results.check("qkv in full is one module", described["modules_to_save"] == modules,
+                  str(described["modules_to_save"]))
+    tensors, described = adapters(results, folder, config, "encoder", "[attn.qkv,o_proj]",
+                                  '["vision_model.embeddings","layers.0"]')
+    visual = [name for name in described["modules_to_save"] if name.startswith("vision")]
+    results.check("modules in modules are named once",
+                  visual == ["vision_model.embeddings", "vision_model.encoder.layers.0"] and
+                  "vision_model.encoder.layers.1.attn.qkv.lora_A.weight" in tensors,
+                  str(described["modules_to_save"]))
+
+
 def main():
     results = tiny_case.Results()
     folder = tempfile.mkdtemp(prefix="opengvlab")
@@ -102,6 +147,7 @@ def main():
     results.check("generate gives one answer from both forms",
                   all(a.returncode == 0 and a.stdout == answers[0].stdout != "\n" for a in answers),
                   str([(a.stdout, a.stderr[-200:]) for a in answers]))
+    adapter_names(results, folder, config)
     shutil.rmtree(folder)
     results.finish()
 

@@ -31,6 +31,8 @@ CASES = {  # kind of model, settings
         parts("v_proj") + parts("k_proj", blocks=[1]))}),
     "rslora": ("qwen3_vl", {"targets": "[all-linear]", "rslora": "true"}),
     "dora": ("qwen2_5_vl", {"targets": "[all-linear]", "dora": "true"}),
+    "encoder in full": ("qwen2_5_vl", {"targets": "[o_proj]", "train": "[visual]"}),
+    "qkv in full": ("qwen3_vl", {"targets": "[o_proj]", "train": '["blocks.0.attn.qkv"]'}),
     "frozen encoder": ("qwen2_5_vl", {"targets": "[all-linear]", "freeze": "[vision]"}),
 }
 

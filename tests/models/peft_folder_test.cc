@@ -5,6 +5,7 @@
 
 #include <catch2/catch.hpp>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -151,6 +152,32 @@ TEST_CASE("PEFT's folder has a trained embedding as the head that is tied to it 
   CHECK_THROWS_WITH(ReadPeftConfig(folder.path(), plain), Catch::Contains("ensure_weight_tying: "));
   plain.text.tie_word_embeddings = false;
   CHECK(ReadPeftConfig(folder.path(), plain).train.size() == 2);
+}
+
+TEST_CASE("parts that are trained in full are one module to PEFT", "[lora]") {
+  const ScratchFolder folder;
+  ModelConfig plain = Adapted({}), config = Adapted({"w2"});
+  config.text.attention_bias = plain.text.attention_bias = true;
+  config.lora.train = {"layers.0.attention.wqkv"};
+  const auto ours = TrainedOf(testing::MakeModel(config));
+  WritePeft(folder.path(), config, "base", ours);
+  const Json json = ReadJsonFile(PeftConfigFile(folder.path()));
+  const std::string module = "model.layers.0.attention.wqkv";
+  CHECK(json["modules_to_save"] == Json{module});
+  const SafetensorsReader file(PeftTensorFile(folder.path()));
+  const FusedRows rows[] = {{0, 2, 4, 2}, {2, 1, 4, 2}, {3, 1, 4, 2}};
+  for (const char* last : {".weight", ".bias"}) {
+    std::vector<std::pair<FusedRows, at::Tensor>> parts;
+    for (const char* name : {"q_proj", "k_proj", "v_proj"})
+      parts.emplace_back(rows[parts.size()], ours.at(std::string(kAttention) + name + last));
+    CHECK(file.Read("base_model.model." + module + last).equal(FuseRows(parts)));
+  }
+  config.lora = ReadPeftConfig(folder.path(), plain);
+  const std::vector<std::string>& read = config.lora.train;
+  CHECK(std::set<std::string>(read.begin(), read.end()).size() == 3);
+  const testing::TestModel model = testing::MakeModel(config);
+  LoadPeft(model.flat->parameters(), config, folder.path());
+  for (const auto& [name, tensor] : TrainedOf(model)) CHECK(tensor.equal(ours.at(name)));
 }
 
 TEST_CASE("what PEFT cannot hold of a part is refused", "[lora]") {
