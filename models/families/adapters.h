@@ -24,6 +24,10 @@ void AddAdapters(const ModelConfig& config, int tensor_ranks, std::vector<LayerS
 // is not in lora.without.
 void ResolveLora(const std::string& key, ModelConfig* config);
 
+// How many linear layers of each component have adapters, those that are one in the model's own
+// code counted as one; empty without adapters.
+std::string DescribeLora(const ModelConfig& config);
+
 // The regular expression that matches this name alone.
 std::string ExactPattern(const std::string& name);
 

@@ -192,4 +192,34 @@ void ResolveLora(const std::string& key, ModelConfig* config) {
   for (const std::string& name : trained) lora.train.push_back(ExactPattern(name));
 }
 
+std::string DescribeLora(const ModelConfig& config) {
+  if (!config.lora.on()) return "";
+  const WeightNames names = WeightNamesOf(config);
+  std::map<Component, std::set<std::string>> adapted;
+  std::set<std::string> trained;
+  for (const LayerSpec& spec : LayerSpecs(config)) {
+    for (const TensorSpec& tensor : spec.parameters) {
+      if (const size_t end = tensor.name.find(".lora_A."); end != tensor.name.npos) {
+        adapted[spec.component].insert(names.ModuleInMemory(tensor.name.substr(0, end)).name);
+      } else if (tensor.role == ParameterRole::kWeight && !IsAmong(spec, config.lora.without)) {
+        trained.insert(ModuleInCode(tensor.name, names));
+      }
+    }
+  }
+  const std::pair<Component, const char*> components[] = {
+      {Component::kEncoder, "vision"},
+      {Component::kConnector, "the projector"},
+      {Component::kLanguageModel, "the language model"}};
+  std::string text;
+  for (const auto& [component, name] : components) {
+    if (adapted[component].empty()) continue;
+    text += text.empty() ? fmt::format("{} linear layers of {}", adapted[component].size(), name)
+                         : fmt::format(", {} of {}", adapted[component].size(), name);
+  }
+  text =
+      fmt::format("{} rank {} on {}", config.lora.dora ? "DoRA" : "LoRA", config.lora.rank, text);
+  if (!trained.empty()) text += fmt::format("; {} modules are trained in full", trained.size());
+  return text;
+}
+
 }  // namespace equipoise

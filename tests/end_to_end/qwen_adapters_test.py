@@ -110,7 +110,13 @@ def matched(results, folder, kind, targets):
     done = tiny_case.run(f"{folder}/{kind}/config.yaml", 1, run__dir=run, train__steps=1,
                          model__init="pretrained", model__adapter__targets=json.dumps(given))
     what = f"{kind} {targets}"
-    results.check(f"{what}: trains", done.returncode == 0, done.stderr[-2000:])
+    visual = sum("visual.blocks" in name for name in theirs)
+    text = sum("language_model" in name for name in theirs)
+    counts = [f"{count} {words}" for count, words in (
+        (visual, "linear layers of vision"), (len(theirs) - visual - text, "of the projector"),
+        (text, "linear layers of" if text == len(theirs) else "of the language model")) if count]
+    results.check(f"{what}: trains, and logs how many layers", done.returncode == 0 and
+                  "LoRA rank 8 on " + ", ".join(counts) in done.stderr, done.stderr[-2000:])
     export(results, f"{what}: export", run, "--out", f"{run}/adapter")
     ours = modules_of(f"{run}/adapter")
     results.check(f"{what}: PEFT's layers", ours == theirs, str(sorted(ours ^ theirs))[:300])

@@ -103,6 +103,9 @@ TEST_CASE("names are those of the model's own code, a fused one all of its parts
     CHECK(Modules(config) == Names{"llm.self_attn.q_proj", "llm.self_attn.k_proj",
                                    "llm.self_attn.v_proj", "llm.self_attn.o_proj"});
     CHECK(config.lora.targets.size() == static_cast<size_t>(4 * config.text.num_hidden_layers));
+    CHECK(DescribeLora(config) == "LoRA rank 8 on " +
+                                      std::to_string(4 * config.text.num_hidden_layers) +
+                                      " linear layers of the language model");
   }
 }
 
@@ -126,6 +129,19 @@ TEST_CASE("a part of a fused layer has its whole name alone", "[lora]") {
   train.lora.without = {"vision"};
   train.lora.targets = {"w1", "q_proj"};
   CHECK(Message(train).find("write attention.wqkv, which") != std::string::npos);
+}
+
+TEST_CASE("the log tells how many layers of each component have adapters", "[lora]") {
+  CHECK(DescribeLora(Published()).empty());
+  ModelConfig config = Adapted({"all-linear"}, Published());
+  CHECK(DescribeLora(config) ==
+        "LoRA rank 8 on 96 linear layers of vision, 2 of the projector, 160 of the language model");
+  config.lora.train = {"mlp1"};
+  config.lora.dora = true;
+  ResolveLora("model.adapter", &config);
+  CHECK(DescribeLora(config) ==
+        "DoRA rank 8 on 96 linear layers of vision, 160 of the language model; 3 modules are "
+        "trained in full");
 }
 
 TEST_CASE("modules that are trained in full have the names of the model's own code", "[lora]") {

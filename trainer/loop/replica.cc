@@ -13,6 +13,7 @@
 #include "configs/base/error.h"
 #include "configs/base/json.h"
 #include "configs/yaml/config_json.h"
+#include "models/families/adapters.h"
 #include "models/families/families.h"
 #include "models/spec/layer_load.h"
 #include "parallel/device.h"
@@ -89,6 +90,7 @@ Replica::Replica(RunContext& context, const ModelConfig& config, const Plan& pla
                static_cast<double>(parameter_count()) / 1e6, DeviceKind(context.device()),
                ToString(context.setup.precision), context.config.train.precision,
                DescribePlan(plan), accumulation_, at::get_num_threads());
+  if (config.lora.on()) spdlog::info("{}", DescribeLora(config));
 }
 
 void Replica::Build() {

@@ -8,6 +8,7 @@
 
 #include "balance/costs/collective_time.h"
 #include "balance/costs/memory_model.h"
+#include "models/families/adapters.h"
 #include "models/families/families.h"
 #include "trainer/outputs/html_text.h"
 #include "trainer/planner/plan_report.h"
@@ -235,6 +236,8 @@ void PrintLayers(const PlanReport& report, std::ostream& out) {
     out << " " << specs[begin].title;
   }
   out << "\n";
+  const std::string adapters = DescribeLora(report.request.model);
+  if (!adapters.empty()) out << adapters << "\n";
 }
 
 void PrintBubbles(const BubbleShares& bubbles, std::ostream& out) {
