@@ -31,6 +31,8 @@ void DecodeRgb(std::string_view bytes, const ImageHeader& header, uint8_t* rgb);
 // Resamples `from` into `to`; see ResizeBicubic in image.h. Both sizes are at least 1 x 1.
 void ResizeBicubicRgb(const uint8_t* from, ImageSize from_size, uint8_t* to, ImageSize to_size);
 
+enum class ResizeFilter : uint8_t { kBicubic, kBilinear };
+
 // A part of a picture: its first column and row, and its size, at least 1 x 1.
 struct ImageWindow {
   int64_t left, top;
@@ -40,10 +42,10 @@ struct ImageWindow {
 // Takes row `y` of a window as three planes of its width, red first, valid during the call.
 using GivePlanes = std::function<void(int64_t y, const uint8_t* planes)>;
 
-// Resamples `from` to `to_size` likewise, and gives only a window of the result, row by row from
-// its top on.
-void ResizeBicubicPlanes(const uint8_t* from, ImageSize from_size, ImageSize to_size,
-                         const ImageWindow& window, const GivePlanes& give);
+// Resamples `from` to `to_size` likewise, by a filter, and gives only a window of the result, row
+// by row from its top on.
+void ResizePlanes(const uint8_t* from, ImageSize from_size, ImageSize to_size, ResizeFilter filter,
+                  const ImageWindow& window, const GivePlanes& give);
 
 // A picture in the middle of one of a colour, at least as wide and high; the odd row or column is
 // after it.
@@ -54,7 +56,7 @@ struct PaddedPicture {
 };
 
 // The same of a padded picture, which is not copied.
-void ResizePaddedPlanes(const PaddedPicture& picture, ImageSize to_size, const ImageWindow& window,
-                        const GivePlanes& give);
+void ResizePaddedPlanes(const PaddedPicture& picture, ImageSize to_size, ResizeFilter filter,
+                        const ImageWindow& window, const GivePlanes& give);
 
 }  // namespace equipoise

@@ -43,8 +43,8 @@ struct Tiles {
 
 // Resizes a picture to `to` and writes a window of that to tiles.
 void ResizeToTiles(const uint8_t* rgb, ImageSize size, ImageSize to, const ImageWindow& window,
-                   const Tiles& tiles) {
-  ResizeBicubicPlanes(rgb, size, to, window, [&](int64_t row, const uint8_t* planes) {
+                   const Tiles& tiles, ResizeFilter filter = ResizeFilter::kBicubic) {
+  ResizePlanes(rgb, size, to, filter, window, [&](int64_t row, const uint8_t* planes) {
     tiles.Write(row, planes, window.size.width);
   });
 }
@@ -92,16 +92,17 @@ void ImageProcessor::WriteSquare(const at::Tensor& image, ImageSpec::Fit fit, ui
   const ImageSize size{image.size(1), image.size(0)};
   ImageSize to{side, side};
   const Tiles tile{side, 1, out};
+  const ResizeFilter filter = spec_.bilinear ? ResizeFilter::kBilinear : ResizeFilter::kBicubic;
   if (fit == ImageSpec::Fit::kPad && size.width != size.height) {
     const auto write = [&](int64_t y, const uint8_t* planes) { tile.Write(y, planes, side); };
-    return ResizePaddedPlanes(Padded(rgb, size, spec_), to, All(to), write);
+    return ResizePaddedPlanes(Padded(rgb, size, spec_), to, filter, All(to), write);
   }
   if (fit == ImageSpec::Fit::kCrop) {  // the longer side is rounded down
     const int64_t shorter = std::min(size.width, size.height);
     to = {side * size.width / shorter, side * size.height / shorter};
   }
   const ImageWindow middle{(to.width - side) / 2, (to.height - side) / 2, {side, side}};
-  ResizeToTiles(rgb, size, to, middle, tile);
+  ResizeToTiles(rgb, size, to, middle, tile, filter);
 }
 
 at::Tensor ImageProcessor::MakePatches(const at::Tensor& image) const {
@@ -161,8 +162,8 @@ void ImageProcessor::WritePatches(const std::vector<at::Tensor>& frames, const P
         }
       }
     };
-    ResizeBicubicPlanes(image.const_data_ptr<uint8_t>(), {image.size(1), image.size(0)}, to,
-                        All(to), write);
+    ResizePlanes(image.const_data_ptr<uint8_t>(), {image.size(1), image.size(0)}, to,
+                 ResizeFilter::kBicubic, All(to), write);
   }
 }
 

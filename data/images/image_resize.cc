@@ -7,18 +7,18 @@
 #include "configs/base/vector_clones.h"
 #include "data/images/image_codec.h"
 
-// Separable bicubic resampling as Pillow's: each output position along an axis is a weighted sum of
-// inputs around its centre (a tap). Weights are computed in double precision, rounded to fixed
-// point, and summed in 32-bit integers; the result of the first pass is rounded to bytes. Results
-// are thus bit-equal to Pillow's on every machine. O(pixels x support) for each pass.
+// Separable bicubic or bilinear resampling as Pillow's: each output position along an axis is a
+// weighted sum of inputs around its centre (a tap). Weights are computed in double precision,
+// rounded to fixed point, and summed in 32-bit integers; the result of the first pass is rounded to
+// bytes. Results are thus bit-equal to Pillow's on every machine. O(pixels x support) for each
+// pass.
 
 namespace equipoise {
 namespace {
 
 constexpr int64_t kChannels = 3;
 constexpr int kPrecision =
-    32 - 8 - 2;                   // bits of a weight's fraction: 8 of the value, 2 of headroom
-constexpr double kSupport = 2.0;  // half the width of the bicubic kernel
+    32 - 8 - 2;  // bits of a weight's fraction: 8 of the value, 2 of headroom
 
 double Bicubic(double x) {
   constexpr double kA = -0.5;
@@ -26,6 +26,18 @@ double Bicubic(double x) {
   if (x < 1.0) return ((kA + 2.0) * x - (kA + 3.0)) * x * x + 1.0;
   if (x < 2.0) return (((x - 5.0) * x + 8.0) * x - 4.0) * kA;
   return 0.0;
+}
+
+double Triangle(double x) { return std::max(1.0 - std::abs(x), 0.0); }
+
+// A kernel, and half its width.
+struct Kernel {
+  double (*weight)(double x);
+  double support;
+};
+
+Kernel KernelOf(ResizeFilter filter) {
+  return filter == ResizeFilter::kBilinear ? Kernel{Triangle, 1.0} : Kernel{Bicubic, 2.0};
 }
 
 // The inputs of one output position along an axis: first .. first + count - 1, whose weights begin
@@ -47,7 +59,7 @@ int32_t FixedPoint(double weight) {
 // The taps of an axis. The kernel is widened by the factor of reduction (antialiasing), and its
 // weights sum to one. An axis that keeps its length is left as it is: that costs a tap of weight
 // one.
-Taps MakeTaps(int64_t from, int64_t to) {
+Taps MakeTaps(int64_t from, int64_t to, const Kernel& kernel) {
   if (from == to) {
     Taps same{std::vector<Tap>(static_cast<size_t>(to)), {1 << kPrecision}};
     for (int64_t i = 0; i < to; ++i) same.taps[static_cast<size_t>(i)] = {i, 1, 0};
@@ -55,7 +67,7 @@ Taps MakeTaps(int64_t from, int64_t to) {
   }
   const double scale = static_cast<double>(from) / static_cast<double>(to);
   const double widening = std::max(scale, 1.0);
-  const double support = kSupport * widening;
+  const double support = kernel.support * widening;
   const double narrowing = 1.0 / widening;
   Taps result;
   result.taps.reserve(static_cast<size_t>(to));
@@ -70,7 +82,7 @@ Taps MakeTaps(int64_t from, int64_t to) {
     weights.clear();
     double sum = 0;
     for (int64_t x = first; x < end; ++x) {
-      weights.push_back(Bicubic((static_cast<double>(x) - centre + 0.5) * narrowing));
+      weights.push_back(kernel.weight((static_cast<double>(x) - centre + 0.5) * narrowing));
       sum += weights.back();
     }
     result.taps.push_back({first, end - first, result.weights.size()});
@@ -301,6 +313,7 @@ bool HeightComesFirst(ImageSize from, ImageSize to) {
 
 struct Sizes {
   ImageSize from, to;
+  ResizeFilter filter = ResizeFilter::kBicubic;
 };
 
 // Gives the rows of a window of the resampled picture.
@@ -308,10 +321,11 @@ template <class Rows, class Give>
 void Resize(Rows& from, const Sizes& sizes, const ImageWindow& window, RowOrder order,
             const Give& give) {
   const int64_t to_bytes = window.size.width * kChannels;
+  const Kernel kernel = KernelOf(sizes.filter);
   const Taps columns =
-      Part(MakeTaps(sizes.from.width, sizes.to.width), window.left, window.size.width);
+      Part(MakeTaps(sizes.from.width, sizes.to.width, kernel), window.left, window.size.width);
   const Taps rows =
-      Part(MakeTaps(sizes.from.height, sizes.to.height), window.top, window.size.height);
+      Part(MakeTaps(sizes.from.height, sizes.to.height, kernel), window.top, window.size.height);
   const auto mix = [&rows](const uint8_t* first, int64_t row_bytes, const Tap& tap, uint8_t* to) {
     MixRows(first, row_bytes, tap, rows.weights.data() + tap.weight, to);
   };
@@ -350,16 +364,16 @@ void ResizeBicubicRgb(const uint8_t* from, ImageSize from_size, uint8_t* to, Ima
          [&](int64_t y, const uint8_t* row) { std::copy_n(row, row_bytes, to + y * row_bytes); });
 }
 
-void ResizeBicubicPlanes(const uint8_t* from, ImageSize from_size, ImageSize to_size,
-                         const ImageWindow& window, const GivePlanes& give) {
+void ResizePlanes(const uint8_t* from, ImageSize from_size, ImageSize to_size, ResizeFilter filter,
+                  const ImageWindow& window, const GivePlanes& give) {
   MemoryRows rows(from, from_size.width * kChannels);
-  Resize(rows, {from_size, to_size}, window, RowOrder::kPlanes, give);
+  Resize(rows, {from_size, to_size, filter}, window, RowOrder::kPlanes, give);
 }
 
-void ResizePaddedPlanes(const PaddedPicture& picture, ImageSize to_size, const ImageWindow& window,
-                        const GivePlanes& give) {
+void ResizePaddedPlanes(const PaddedPicture& picture, ImageSize to_size, ResizeFilter filter,
+                        const ImageWindow& window, const GivePlanes& give) {
   PaddedRows rows(picture);
-  Resize(rows, {picture.padded, to_size}, window, RowOrder::kPlanes, give);
+  Resize(rows, {picture.padded, to_size, filter}, window, RowOrder::kPlanes, give);
 }
 
 }  // namespace equipoise

@@ -39,6 +39,7 @@ struct ImageSpec {
   };
   Kind kind = Kind::kNone;
   Fit fit = Fit::kStretch;  // of kSquare
+  bool bilinear = false;    // of kSquare: how it is resized; all else is bicubic
   int64_t tile_size = 0;    // pixels of a side
   // Rows of a tile in the encoder, where they are one segment of attention, and in the language
   // model. Without an encoder a tile counts as one row and no tokens. Of kNative a tile is a square

@@ -155,10 +155,11 @@ TEST_CASE("a window of a resized picture is that part of it, in planes", "[data]
       }
     }
     int64_t rows = 0;
-    ResizeBicubicPlanes(rgb.data(), from, to, window, [&](int64_t y, const uint8_t* planes) {
-      CHECK(y == rows++);
-      found.insert(found.end(), planes, planes + 3 * window.size.width);
-    });
+    ResizePlanes(rgb.data(), from, to, ResizeFilter::kBicubic, window,
+                 [&](int64_t y, const uint8_t* planes) {
+                   CHECK(y == rows++);
+                   found.insert(found.end(), planes, planes + 3 * window.size.width);
+                 });
     CAPTURE(i, from.width, from.height, to.width, to.height);
     REQUIRE(found == wanted);
   }
@@ -184,11 +185,12 @@ TEST_CASE("a padded picture is resized as its copy would be", "[data][cpu]") {
                             : picture.colour[static_cast<size_t>(number % 3)]);
     }
     Pixels found, wanted;
+    const ResizeFilter filter = i % 3 == 0 ? ResizeFilter::kBilinear : ResizeFilter::kBicubic;
     const auto append = [&](Pixels& rows) {
       return [&](int64_t, const uint8_t* row) { rows.insert(rows.end(), row, row + 3 * to.width); };
     };
-    ResizePaddedPlanes(picture, to, {0, 0, to}, append(found));
-    ResizeBicubicPlanes(copy.data(), padded, to, {0, 0, to}, append(wanted));
+    ResizePaddedPlanes(picture, to, filter, {0, 0, to}, append(found));
+    ResizePlanes(copy.data(), padded, to, filter, {0, 0, to}, append(wanted));
     CAPTURE(i, size.width, size.height, padded.width, padded.height);
     REQUIRE(found == wanted);
   }

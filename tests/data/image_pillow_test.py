@@ -33,6 +33,15 @@ SQUARES = {
         size={"shortest_edge": side}, crop_size={"height": side, "width": side}, do_pad=True)),
     "stretch": (HALF, lambda side: SiglipImageProcessorPil(
         size={"height": side, "width": side}, resample=Image.BICUBIC)),
+    # SigLIP 2's folders, and the other fits with their filter.
+    "bilinear": (HALF, lambda side: SiglipImageProcessorPil(
+        size={"height": side, "width": side}, resample=Image.BILINEAR)),
+    "bilinear_crop": (CLIP, lambda side: CLIPImageProcessorPil(
+        size={"shortest_edge": side}, crop_size={"height": side, "width": side},
+        resample=Image.BILINEAR)),
+    "bilinear_pad": (CLIP, lambda side: LlavaImageProcessorPil(
+        size={"shortest_edge": side}, crop_size={"height": side, "width": side}, do_pad=True,
+        resample=Image.BILINEAR)),
 }
 
 

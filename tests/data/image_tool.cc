@@ -55,12 +55,14 @@ Processor MakeProcessor(const std::vector<std::string>& words) {
     spec.mean = {0.485F, 0.456F, 0.406F};
     spec.deviation = {0.229F, 0.224F, 0.225F};
   } else if (command == "square") {
-    const std::map<std::string, ImageSpec::Fit> fits = {{"stretch", ImageSpec::Fit::kStretch},
-                                                        {"pad", ImageSpec::Fit::kPad},
-                                                        {"crop", ImageSpec::Fit::kCrop}};
+    const std::map<std::string, ImageSpec::Fit> fits = {
+        {"stretch", ImageSpec::Fit::kStretch},  {"pad", ImageSpec::Fit::kPad},
+        {"crop", ImageSpec::Fit::kCrop},        {"bilinear", ImageSpec::Fit::kStretch},
+        {"bilinear_pad", ImageSpec::Fit::kPad}, {"bilinear_crop", ImageSpec::Fit::kCrop}};
     spec.kind = ImageSpec::Kind::kSquare;
     spec.tile_size = std::stol(words.at(2));
     spec.fit = fits.at(words.at(3));
+    spec.bilinear = words.at(3).starts_with("bilinear");
     for (size_t channel = 0; channel < 3; ++channel) {
       spec.mean[channel] = std::stof(words.at(4 + channel));
       spec.deviation[channel] = std::stof(words.at(7 + channel));

@@ -72,7 +72,7 @@ class Llava:
         clip = CLIPModel(CLIPConfig(vision_config=dict(sizes, image_size=SIDE, patch_size=PATCH),
                                     text_config=dict(sizes, vocab_size=64), projection_dim=16))
         clip.save_pretrained(f"{folder}/clip")
-        CLIPImageProcessorPil(size={"shortest_edge": SIDE}, crop_size=SIDE,
+        CLIPImageProcessorPil(size={"shortest_edge": SIDE}, crop_size=SIDE, resample=2,
                               image_mean=[0.4, 0.5, 0.6]).save_pretrained(f"{folder}/clip")
         self.vision, self.encoder = f"{folder}/clip", clip.vision_model
         self.llm = f"{folder}/qwen2"
@@ -95,6 +95,7 @@ class Llava:
     tokens = (SIDE // PATCH) ** 2  # of a picture
     whole = LlavaForConditionalGeneration
     tower = "vision_tower.vision_model."  # of an export's names
+    filter = 2  # bilinear
 
 
 class InternVl:
@@ -139,6 +140,7 @@ class InternVl:
     tokens = (SIDE // PATCH // 2) ** 2
     whole = InternVLForConditionalGeneration
     tower = "vision_tower."
+    filter = 3
 
 
 def grown(rows, tokens):
@@ -214,8 +216,13 @@ checkpoint: {{every: 1, keep: 5}}
             if self.parts.name == "llava":
                 record = self.records[index]
                 names = record.get("image", [])
-                self.check(f"record {index}: one square a picture",
-                           tiles == (1 if isinstance(names, str) else len(names)))
+                names = [names] if isinstance(names, str) else names
+                self.check(f"record {index}: one square a picture", tiles == len(names))
+                pictures = [Image.open(f"{self.pictures}/{n}").convert("RGB") for n in names]
+                want = CLIPImageProcessorPil.from_pretrained(self.parts.vision)(
+                    pictures, return_tensors="pt")["pixel_values"] if names else None
+                error = (ours["pixel_values"] - want).abs().max().item() if names else 0
+                self.check(f"record {index}: its processor's pixels", error <= 1e-6, error)
 
     def trains(self):
         """Two ranks; the losses of one, and of tensor ranks that share the grown vocabulary."""
@@ -304,6 +311,8 @@ checkpoint: {{every: 1, keep: 5}}
         loaded, report = self.parts.whole.from_pretrained(out, output_loading_info=True)
         self.check("Transformers finds every weight and none is left over",
                    not report["missing_keys"] and not report["unexpected_keys"], str(report)[:300])
+        with open(f"{out}/preprocessor_config.json", encoding="utf8") as file:
+            self.check("the filter of the resize", json.load(file)["resample"] == self.parts.filter)
         tiny_case.check_names(self, out, loaded, self.parts.tower)
         text = "<|im_start|>user\n" + self.parts.placeholder * self.parts.tokens + "\nWhat is it?"
         ids = self.parts.tokenizer.encode(text, add_special_tokens=False).ids

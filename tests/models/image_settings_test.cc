@@ -53,11 +53,13 @@ TEST_CASE("LLaVA's pictures are those of the folder's image processor", "[models
       CHECK(spec.fit == row.fit);
       CHECK(spec.mean[0] == row.mean);
       CHECK(spec.tile_size == 336);
+      CHECK_FALSE(spec.bilinear);
     }
   }
+  CHECK(images(kFile, R"({"image_mean": [0, 0, 0], "resample": 2})").bilinear);
   for (const auto& [settings, what] : std::vector<std::pair<std::string, std::string>>{
            {R"("do_resize": false)", "do_resize: false is not supported"},
-           {R"("resample": 2)", "resample: only 3"},
+           {R"("resample": 1)", "resample: only 2, bilinear, and 3, bicubic, are supported"},
            {R"("rescale_factor": 1)", "rescale_factor: only 1/255"},
            {R"("do_center_crop": false)", "do_center_crop: false leaves no square"},
            {R"("size": {"shortest_edge": 384})",

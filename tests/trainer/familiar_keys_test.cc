@@ -144,7 +144,8 @@ TEST_CASE("beside other keys the advice is brief and does not mislead", "[traine
   CHECK(Failure("learning_rate: 1\nmax_samples: 1\nper_device_train_batch_size: 1\n"
                 "gradient_accumulation_steps: 1\nvit_lr: 1\nlora_rank: 1\nstage: sft\n") ==
         "a.yaml:1:1: learning_rate: unknown key; the key here is train.lr; also unknown: "
-        "'max_samples' (line 2: write max_samples of a source), 'per_device_train_batch_size' (line 3: "
+        "'max_samples' (line 2: write max_samples of a source), 'per_device_train_batch_size' "
+        "(line 3: "
         "write train.global_batch in packs, or train.micro_batch with balance.group: random), "
         "'gradient_accumulation_steps' (line 4: write train.global_batch = accumulation x GPUs), "
         "'vit_lr' (line 5: write train.lr_factor.vision as a factor on train.lr), 'lora_rank' "

@@ -131,7 +131,7 @@ ImageSpec LlavaImages(const ModelConfig& config) {
   images.fit = config.vision.class_token ? ImageSpec::Fit::kPad : ImageSpec::Fit::kStretch;
   const Json& json = config.preprocessor;
   if (!json.is_object()) return images;
-  RequireKnownSteps(json, kFile);
+  RequireKnownSteps(json, kFile, &images.bilinear);
   images.fit = FitOf(json, images.fit);
   RequireSide(json, "size", images.tile_size);
   if (images.fit == ImageSpec::Fit::kCrop) RequireSide(json, "crop_size", images.tile_size);
