@@ -218,7 +218,7 @@ std::string DescribeLora(const ModelConfig& config) {
   }
   text =
       fmt::format("{} rank {} on {}", config.lora.dora ? "DoRA" : "LoRA", config.lora.rank, text);
-  if (!trained.empty()) text += fmt::format("; {} modules are trained in full", trained.size());
+  if (!trained.empty()) text += fmt::format("; modules trained in full: {}", trained.size());
   return text;
 }
 

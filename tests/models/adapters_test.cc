@@ -140,8 +140,8 @@ TEST_CASE("the log tells how many layers of each component have adapters", "[lor
   config.lora.dora = true;
   ResolveLora("model.adapter", &config);
   CHECK(DescribeLora(config) ==
-        "DoRA rank 8 on 96 linear layers of vision, 160 of the language model; 3 modules are "
-        "trained in full");
+        "DoRA rank 8 on 96 linear layers of vision, 160 of the language model; modules trained in "
+        "full: 3");
 }
 
 TEST_CASE("modules that are trained in full have the names of the model's own code", "[lora]") {
