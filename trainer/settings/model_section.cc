@@ -154,8 +154,9 @@ void SetAdapters(const ModelSection& model, ModelConfig* config) {
           "model.base: needs adapters: quantised weights are not trained, and without adapters all "
           "of the model is; set model.adapter.targets, such as [all-linear]");
     }
-    // Other programs take a rank for adapters everywhere; here all of the model would be trained.
-    if (const auto key = KeyOfAdapters(model.adapter)) {
+    // Other programs take a rank for adapters everywhere; here all of the model would be trained,
+    // but in GPTQ's form nothing (RequireTrained()).
+    if (const auto key = KeyOfAdapters(model.adapter); key && !gptq) {
       throw ConfigError(fmt::format(
           "model.adapter.{}: no layer gets an adapter; set model.adapter.targets, such as "
           "[all-linear], or leave model.adapter out to train the whole model",
