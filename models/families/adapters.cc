@@ -192,6 +192,14 @@ void AddAdapters(const ModelConfig& config, int tensor_ranks, std::vector<LayerS
   }
 }
 
+std::string PeftLayer(const ModelConfig& config, const std::string& layer) {
+  const WeightNames names = WeightNamesOf(config);
+  // Modules of version 4 have the names of its files.
+  if (config.naming == WeightNaming::kTransformers && layer.starts_with("vision_tower."))
+    return "model." + names.InFolder(layer).name;
+  return names.InMemory(layer);
+}
+
 std::string PeftName(const ModelConfig& config, const std::string& parameter) {
   const WeightNames names = WeightNamesOf(config);
   // X.lora_A.weight is the parameter of a module X.lora_A of the linear layer X.
@@ -199,7 +207,7 @@ std::string PeftName(const ModelConfig& config, const std::string& parameter) {
   if (adapter == parameter.npos) return kPeftPrefix + names.InMemory(parameter);
   std::string last = parameter.substr(adapter);
   if (last.starts_with(".lora_magnitude_vector")) last = ".lora_magnitude_vector";
-  return kPeftPrefix + names.InMemory(parameter.substr(0, adapter)) + last;
+  return kPeftPrefix + PeftLayer(config, parameter.substr(0, adapter)) + last;
 }
 
 }  // namespace equipoise

@@ -32,6 +32,9 @@ std::string DescribeLora(const ModelConfig& config);
 std::string ExactPattern(const std::string& name);
 
 inline constexpr char kPeftPrefix[] = "base_model.model.";  // of names in a PEFT file
+// The module of a linear layer with an adapter in a PEFT file, without the prefix. An encoder's is
+// that of Transformers 4.52 to 4.57: PEFT renames it for version 5, and never the other way round.
+std::string PeftLayer(const ModelConfig& config, const std::string& layer);
 // The name of an adapter's parameter in a PEFT file.
 std::string PeftName(const ModelConfig& config, const std::string& parameter);
 

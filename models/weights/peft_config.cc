@@ -82,12 +82,13 @@ void CheckPatterns(const Json& json, const Json& expected, const std::string& pa
 }
 
 // Last parts of names, such as q_proj, where these mean the same layers as the names do; else the
-// names. A number alone means any module of a list to PEFT.
+// names, or those within the encoder where its versions differ in its own. A number alone means any
+// module of a list to PEFT.
 std::vector<std::string> TargetModules(const ModelConfig& config) {
   ModelConfig bare = config;
   bare.lora = {};
   const WeightNames names = WeightNamesOf(config);
-  std::set<std::string> adapted, short_names;
+  std::set<std::string> adapted, short_names, long_names;
   const auto last = [](const std::string& name) { return name.substr(name.rfind('.') + 1); };
   for (const LayerSpec& spec : LayerSpecs(config)) {
     for (const TensorSpec& tensor : spec.parameters) {
@@ -95,6 +96,8 @@ std::vector<std::string> TargetModules(const ModelConfig& config) {
       const std::string layer = tensor.name.substr(0, tensor.name.size() - sizeof(kA) + 1);
       const std::string theirs = names.ModuleInMemory(layer).name;
       adapted.insert(theirs);
+      const bool versions_differ = PeftLayer(config, layer) != names.InMemory(layer);
+      long_names.insert(versions_differ ? layer.substr(layer.find('.') + 1) : theirs);
       short_names.insert(last(theirs));
     }
   }
@@ -108,7 +111,7 @@ std::vector<std::string> TargetModules(const ModelConfig& config) {
       if (short_names.count(last(module)) > 0 && adapted.count(module) == 0) exact = false;
     }
   }
-  const std::set<std::string>& chosen = exact ? short_names : adapted;
+  const std::set<std::string>& chosen = exact ? short_names : long_names;
   return {chosen.begin(), chosen.end()};
 }
 

@@ -302,6 +302,10 @@ TEST_CASE("adapters have PEFT's names", "[lora]") {
   CHECK(PeftName(config,
                  "language_model.model.layers.3.self_attn.q_proj.lora_magnitude_vector.weight")
             .ends_with("q_proj.lora_magnitude_vector"));
+  // Transformers 4's, which PEFT renames for version 5.
+  const std::string layer = "encoder.layers.3.self_attn.q_proj.lora_A.weight";
+  CHECK(PeftName(PresetConfig("llava_onevision-0.5b"), "vision_tower." + layer) ==
+        "base_model.model.model.vision_tower.vision_model." + layer);
 }
 
 }  // namespace
