@@ -190,12 +190,13 @@ class Subject:
         further ones, as --set takes them."""
         path = os.path.join(self.home, run + ".yaml")
         record = "shown" if self.has_pictures else "told"
+        window = getattr(self.model.config.get_text_config(), "sliding_window", None)
         with open(path, "w", encoding="utf8") as file:
             file.write(f"""run: {{dir: {self.home}/{run}}}
 model: {{{self.model_settings}}}
 data:
   train: [{{annotations: {self.home}/{record}.jsonl, images: {self.home}}}]
-  max_tokens: 256
+  max_tokens: {window or 256}
   tiles: {{max: 1, thumbnail: false}}
 train: {{steps: {steps}, seed: {self.seed}, precision: fp32, global_batch: 1, lr: {RECIPE["lr"]},
   schedule: constant, warmup: 0, weight_decay: {RECIPE["weight_decay"]}, clip: {RECIPE["clip"]},

@@ -130,10 +130,11 @@ MODELS = {
     "llama yarn-rope": lambda: LlamaForCausalLM(LlamaConfig(**text_sizes(
         rope_parameters=YARN_ROPE, head_dim=16))),
     "qwen2 yarn-rope": lambda: Qwen2ForCausalLM(Qwen2Config(**text_sizes(
-        rope_parameters=YARN_ROPE | {"attention_factor": 1.5}))),
+        rope_parameters=YARN_ROPE | {"attention_factor": 0.9}))),
     "phi3 longrope": lambda: phi3_longrope(4),
     "phi3 longrope, part of a head": lambda: phi3_longrope(
-        6, head_dim=16, partial_rotary_factor=0.75, tie_word_embeddings=True),
+        6, num_attention_heads=3, num_key_value_heads=1, partial_rotary_factor=0.75,
+        tie_word_embeddings=True),
     # No sample is longer than the window.
     "mistral window": lambda: MistralForCausalLM(MistralConfig(**text_sizes(
         head_dim=16, sliding_window=64))),
@@ -149,7 +150,7 @@ SEVERAL_RANKS = {"llava_next llama": 2, "llava_onevision qwen2": 2, "llava_onevi
                  "phi3": 4, "phi3 longrope": 2}
 # On as many ranks that share out the rows of a sequence.
 CONTEXT_RANKS = {"phi3 longrope": 2, "llama dynamic-rope": 3}
-INTERNLM2 = ("llama dynamic-rope", "internvl 6b llama")
+INTERNLM2 = ("llama dynamic-rope", "llama linear-rope", "internvl 6b llama")
 
 
 def build(name, seed, eps=None):
@@ -461,11 +462,11 @@ def check_choice(report, case):
 
 
 def check_window(report, case):
-    """A sequence that is longer than the model's window: one line, exit 2."""
+    """A sequence that is longer than the model's window: named, exit 4 (data)."""
     path = os.path.join(case.folder, "longer.safetensors")
     save_file({"input_ids": torch.full((1, 65), 5)}, path)
     done = parity.start_check(case.folder, path, "--out", "out.safetensors")
-    report.check("a sequence beyond the window", "refused", done.returncode == 2 and
+    report.check("a sequence beyond the window", "refused", done.returncode == 4 and
                  "65 tokens are more than the model's sliding_window of 64" in done.stderr,
                  f"{done.returncode} {done.stderr}")
 
