@@ -92,7 +92,7 @@ def check_refusals(results, folder, config, weights):
         write()
         line = tiny_case.command(config, 1, model__hf=f"{folder}/whole",
                                  run__dir=f"{folder}/refused", **SETTINGS)
-        cases.refused(case, line, 4, "pytorch_model.bin", *words)
+        cases.refused(case, line, 4, *words)
 
     def put(content):
         def write():
@@ -108,15 +108,15 @@ def check_refusals(results, folder, config, weights):
             for record, content in records.items():
                 archive.writestr(record, b"\0" * len(content) if "/data/" in record else content)
 
-    refused("cut in half", put(whole[:len(whole) // 2]), "damaged archive")
-    refused("empty", put(b""), "too short")
+    refused("cut in half", put(whole[:len(whole) // 2]), "pytorch_model.bin: is a damaged archive")
+    refused("empty", put(b""), "pytorch_model.bin: too short")
     refused("a pointer of Git LFS", put(b"version https://git-lfs.github.com/spec/v1\n"),
             "git lfs pull")
     refused("PyTorch's form before 1.6",
             lambda: torch.save(weights, path, _use_new_zipfile_serialization=False),
             "no archive of torch.save")
     refused("another archive", lambda: zipfile.ZipFile(path, "w").writestr("a/b", "c"),
-            "pytorch_model.bin")
+            "pytorch_model.bin: is")
     refused("compressed", compressed, "compressed")
     refused("columns before rows",
             lambda: torch.save({**weights, name: torch.empty(2, 3).t()}, path), name,
@@ -125,7 +125,8 @@ def check_refusals(results, folder, config, weights):
     refused("no tensors", lambda: torch.save({"state_dict": weights}, path),
             "holds no tensors by their names")
     refused("one missing",
-            lambda: torch.save({k: v for k, v in weights.items() if k != name}, path))
+            lambda: torch.save({k: v for k, v in weights.items() if k != name}, path),
+            "1 of", "weights are missing")
 
 
 def main():
