@@ -46,6 +46,13 @@ ROWS = {row.name: row for row in sorted([Row(name, name) for name in oracle.MODE
                                         key=lambda row: row.name)}
 
 
+def of_version_5(tensors):
+    """Tensors by the keys of a model that Transformers 5 has made: exports have the encoder's names
+    of published folders."""
+    return {key.replace("vision_tower.vision_model.", "vision_tower."): tensor
+            for key, tensor in tensors.items()}
+
+
 def module_of(name):
     """The module of model.freeze that a parameter of Transformers is of."""
     if any(word in name for word in ("multi_modal_projector", "merger", "image_newline")):
@@ -111,7 +118,7 @@ class Subject:
 
     @staticmethod
     def tensors(folder):
-        return load_file(os.path.join(folder, "model.safetensors"))
+        return of_version_5(load_file(os.path.join(folder, "model.safetensors")))
 
     def write(self, model, name):
         """A folder of the row's form with the model, its tokenizer and image processor."""
@@ -147,7 +154,7 @@ class Subject:
     def to_native(self, tensors):
         """Tensors by the keys of the row's form, by those of Transformers. A tied head's gradient
         is part of the embedding's."""
-        return in_form_of_transformers(tensors, self.rename, self.shapes)
+        return in_form_of_transformers(of_version_5(tensors), self.rename, self.shapes)
 
     def put_parts_together(self):
         """Cuts the model into an encoder's folder and a language model's, and takes the projector

@@ -25,7 +25,7 @@ TEST_CASE("presets have the published numbers of parameters", "[models][cpu]") {
       {"qwen3_vl-2b", 2.13},         {"qwen3_vl-4b", 4.44},           {"qwen3_vl-8b", 8.77},
       {"qwen3_vl-32b", 33.4},        {"qwen2_5_vl-72b", 73.4},        {"llava1_6-7b", 7.06},
       {"llava1_6-mistral-7b", 7.57}, {"llava_onevision-0.5b", 0.894}, {"llava_onevision-7b", 8.03},
-      {"llava_onevision-72b", 73.2},
+      {"llava_onevision-72b", 73.2}, {"internvl2-4b", 4.15},
   };
   for (const std::string& name : PresetNames()) {
     int64_t count = 0;
