@@ -8,7 +8,6 @@
 
 #include "configs/base/error.h"
 #include "models/families/families.h"
-#include "models/spec/sliding_window.h"
 #include "tests/models/config_json.h"
 
 namespace equipoise {
