@@ -7,6 +7,7 @@
 
 #include "configs/base/error.h"
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/settings/hub_cache.h"
 
 namespace equipoise {
 namespace fs = std::filesystem;
@@ -44,7 +45,8 @@ bool DescribesModel(const fs::path& file) {
 
 std::string ModelDescriptionFolder(const std::string& run_dir) { return run_dir + "/model"; }
 
-ModelSource FindModel(const std::string& path) {
+ModelSource FindModel(const std::string& given) {
+  const std::string path = OrOnHub(given, HubKind::kModel);
   const fs::path folder(path);
   if (!fs::is_directory(folder)) {
     throw DataError(fmt::format(

@@ -22,6 +22,7 @@
 #include "trainer/planner/make_plan.h"
 #include "trainer/run/parallel_model.h"
 #include "trainer/run/set_up_run.h"
+#include "trainer/settings/hub_cache.h"
 #include "trainer/settings/loss_scaler.h"
 #include "trainer/settings/model_section.h"
 #include "trainer/settings/run_config.h"
@@ -52,7 +53,7 @@ int RunCheck(const Arguments& arguments, MpiEnvironment& mpi) {
   if (!arguments.steps.empty()) recipe = ReadCheckRecipe(arguments.steps);
   const RunSetup setup = SetUpRun(config, mpi);
   Communicator& world = *setup.world;
-  config.model.hf = arguments.model;
+  config.model.hf = OrOnHub(arguments.model, HubKind::kModel);
   const ModelConfig model_config = ModelConfigOf(config.model);
   if (arguments.gradients || recipe) RequireTrained(model_config);
   const Plan plan = MakePlan(config, model_config, mpi.size());

@@ -19,6 +19,7 @@
 #include "models/families/presets.h"
 #include "models/spec/image_spec.h"
 #include "models/weights/peft_config.h"
+#include "trainer/settings/hub_cache.h"
 
 namespace equipoise {
 namespace {
@@ -186,9 +187,8 @@ ModelConfig ModelConfigOf(const ModelSection& model) {
                                   model.preset, model.hf));
   }
   if (!model.hf.empty() && !std::filesystem::is_directory(model.hf)) {
-    throw DataError(fmt::format(
-        "model.hf: {}: no such folder; download or prepare the model first, or correct the path",
-        model.hf));
+    throw DataError(
+        fmt::format("model.hf: {}: no such folder{}", model.hf, AdviceForMissing(model.hf)));
   }
   if (!model.hf.empty() && !std::filesystem::exists(model.hf + "/config.json") &&
       std::filesystem::is_directory(model.hf + "/checkpoints")) {

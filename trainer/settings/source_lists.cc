@@ -1,6 +1,7 @@
 #include "trainer/settings/source_lists.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -8,6 +9,7 @@
 #include <filesystem>
 #include <initializer_list>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "configs/base/error.h"
@@ -17,6 +19,7 @@
 #include "configs/base/shown_text.h"
 #include "configs/yaml/yaml_reader.h"
 #include "trainer/settings/dataset_info.h"
+#include "trainer/settings/hub_cache.h"
 #include "trainer/settings/llava_list.h"
 
 namespace equipoise {
@@ -46,10 +49,29 @@ std::vector<std::string> FilesIn(const std::string& folder) {
   return files;
 }
 
+// Throws ConfigError where a folder of the Hub has files of several splits, `train-00000-of-...`.
+void RequireOneSplit(const std::string& folder, const std::vector<std::string>& files) {
+  std::set<std::string> splits;
+  for (const std::string& file : files) {
+    const std::string name = std::filesystem::path(file).filename();
+    for (const char* split : {"train", "test", "validation", "val", "dev"}) {
+      if (name.starts_with(std::string(split) + "-")) splits.insert(split);
+    }
+  }
+  if (splits.size() < 2) return;
+  throw ConfigError(
+      fmt::format("{}: holds files of several splits ({}); give those of one, as "
+                  "train-{{00000..00003}}-of-00004.parquet",
+                  ShownText(folder), fmt::join(splits, ", ")));
+}
+
 // The files that a folder or `{first..last}` in a path stands for; the path alone where it has
 // none.
 std::vector<std::string> FilesOf(const std::string& path) {
-  if (std::vector<std::string> files = FilesIn(path); !files.empty()) return files;
+  if (std::vector<std::string> files = FilesIn(path); !files.empty()) {
+    RequireOneSplit(path, files);
+    return files;
+  }
   const size_t open = path.find('{'), dots = path.find("..", open), close = path.find('}', open);
   const bool range = open != std::string::npos && dots < close && close != std::string::npos;
   if (!range || std::filesystem::exists(path)) return {path};
@@ -278,6 +300,7 @@ std::vector<SourceConfig> WithRanges(const std::vector<SourceConfig>& sources) {
 RunConfig ReadRunConfig(const std::string& path, const std::vector<Override>& overrides) {
   RunConfig config;
   ReadConfig(path, overrides, config);
+  ResolveHubNames(config);
   // Steps of the command line are of this run, epochs those of the recipe.
   const auto given = [&](std::string_view key) {
     return std::any_of(overrides.begin(), overrides.end(),
