@@ -42,11 +42,17 @@ std::vector<int64_t> CostIndex::CountDefects() const {
   return counts;
 }
 
+int64_t CostIndex::CountBad() const {
+  const std::vector<int64_t> counts = CountDefects();
+  return size_ - counts[static_cast<size_t>(Defect::kNone)] -
+         counts[static_cast<size_t>(Defect::kTooLong)];
+}
+
 std::string CostIndex::DescribeDefects() const {
   const std::vector<int64_t> counts = CountDefects();
   std::string text;
   for (size_t i = 1; i < counts.size(); ++i) {
-    if (counts[i] == 0) continue;
+    if (counts[i] == 0 || static_cast<Defect>(i) == Defect::kTooLong) continue;
     text += fmt::format("{}{} {}", text.empty() ? "" : ", ", counts[i],
                         DefectName(static_cast<Defect>(i)));
   }

@@ -51,7 +51,9 @@ class CostIndex {
   const std::string& path() const { return path_; }
   // Number of records with each defect; [kNone] those that can be used.
   std::vector<int64_t> CountDefects() const;
-  // Counts of defects, such as "8 image_missing, 1 bad_json"; empty where all can be used.
+  // Number of records that cannot be used: those with a defect but kTooLong.
+  int64_t CountBad() const;
+  // Counts of their defects, such as "8 image_missing, 1 bad_json"; empty where there are none.
   std::string DescribeDefects() const;
 
  private:

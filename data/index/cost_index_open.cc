@@ -63,8 +63,9 @@ std::vector<AnnotationFile> OpenFiles(const std::vector<SourceConfig>& sources) 
 }
 
 SampleOptions SampleOptionsOf(const DataConfig& config, const CostIndexOptions& options) {
-  return {config.max_tokens, config.tiles,         config.limits,
-          options.images,    config.allow_outside, config.max_frames};
+  return {config.max_tokens,        config.tiles,         config.limits,
+          options.images,           config.allow_outside, config.max_frames,
+          config.too_long == "drop"};
 }
 
 // The folder of a source's pictures, relative to its annotations, so that a copied data folder
@@ -109,6 +110,7 @@ uint64_t KeyOf(const std::vector<SourceConfig>& sources, const std::vector<uint6
   }
   if (version > 6) key << " grounding " << static_cast<int>(images.grounding);
   if (sample.max_frames > 0) key << " frames " << sample.max_frames;
+  if (sample.drop_longer) key << " drops longer";
   if (OpensVideos()) key << " opens videos";  // to other programs their records are defects
   for (size_t i = 0; i < sources.size(); ++i)
     key << ' ' << contents[i] << ' ' << std::quoted(PicturesFrom(sources[i]));
@@ -309,10 +311,8 @@ CostIndex IndexBuilder::Run() {
   return std::move(*index);
 }
 
-int64_t CountBad(const CostIndex& index) { return index.size() - index.CountDefects()[0]; }
-
 bool TooManyBad(const CostIndex& index, const DataConfig& config) {
-  return static_cast<double>(CountBad(index)) >
+  return static_cast<double>(index.CountBad()) >
          config.max_bad_share * static_cast<double>(index.size());
 }
 
@@ -358,12 +358,12 @@ std::string ReasonOf(const SampleCost& cost, const std::vector<SourceConfig>& so
                           const CostIndexOptions& options) {
   std::string text = fmt::format(
       "{}: {} of {} records cannot be used, more than data.max_bad_share {:g} ({}), such as",
-      sources[0].annotations, CountBad(index), index.size(), config.max_bad_share,
+      sources[0].annotations, index.CountBad(), index.size(), config.max_bad_share,
       index.DescribeDefects());
   int shown = 0;
   for (int64_t i = 0; i < index.size() && shown < 3; ++i) {
     const SampleCost& cost = index[i];
-    if (cost.defect == Defect::kNone) continue;
+    if (cost.defect == Defect::kNone || cost.defect == Defect::kTooLong) continue;
     // Of the first the reason too, which the index does not hold: often it is that of all.
     const std::string reason =
         shown++ > 0 ? "" : ReasonOf(cost, sources, SampleOptionsOf(config, options), chat_template);

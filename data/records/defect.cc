@@ -34,6 +34,8 @@ std::string_view DefectName(Defect defect) {
       return "image_damaged";
     case Defect::kTokenizer:
       return "tokenizer_gave_up";
+    case Defect::kTooLong:
+      return "too_long";
     case Defect::kEnd:
       break;
   }

@@ -23,6 +23,7 @@ enum class Defect : uint16_t {
   kNoVision,      // pictures, and a model without a vision part
   kImageDamaged,  // does not decode; known only once it is loaded, so in no index
   kTokenizer,     // the tokenizer gave up: too much work, or too long once normalized
+  kTooLong,       // more than max_tokens, where such records are dropped: not bad
   kEnd,           // number of defects, none of them
 };
 

@@ -151,8 +151,7 @@ void SampleScanner::ReadPictures(size_t source, ScannedSample& sample,
   int64_t least = static_cast<int64_t>(sample.record.pictures()) * processor.least_tokens();
   for (const Video& video : sample.record.videos) least += processor.LeastTokens(video);
   if (least > options_.max_tokens) {
-    return Refuse(sample, Defect::kTooManyTokens,
-                  fmt::format("{} pictures do not fit in data.max_tokens", pictures));
+    return RefuseLong(sample, fmt::format("{} pictures do not fit in data.max_tokens", pictures));
   }
   ImageSize first;  // frame of a video
   for (size_t i = 0; i < images.size(); ++i) {
@@ -197,8 +196,8 @@ void SampleScanner::ReadPictures(size_t source, ScannedSample& sample,
   }
   const PictureLoad all = sample.all_pictures();
   if (all.patches > kMostPatches || all.image_tokens > options_.max_tokens) {
-    Refuse(sample, Defect::kTooManyTokens,
-           fmt::format("{} tokens of pictures do not fit in data.max_tokens", all.image_tokens));
+    RefuseLong(sample, fmt::format("{} tokens of pictures do not fit in data.max_tokens",
+                                   all.image_tokens));
   }
 }
 
@@ -231,13 +230,21 @@ void SampleScanner::Encode(ScannedSample& sample) const {
     return Refuse(sample, Defect::kTokenizer, error.what());
   }
   sample.full_tokens = std::ssize(encoded.ids);
+  if (options_.drop_longer && sample.full_tokens > options_.max_tokens) {
+    return RefuseLong(sample, fmt::format("{} tokens are more than data.max_tokens {}",
+                                          sample.full_tokens, options_.max_tokens));
+  }
   const std::string wrong = Truncate(encoded, options_.max_tokens);
-  if (!wrong.empty()) return Refuse(sample, Defect::kTooManyTokens, wrong);
+  if (!wrong.empty()) return RefuseLong(sample, wrong);
   for (size_t i = 1; i < encoded.trained.size(); ++i)
     sample.trained += encoded.trained[i] != 0 ? 1 : 0;
   if (sample.trained == 0) {
     Refuse(sample, Defect::kNothingTrained, "no answer is left within data.max_tokens");
   }
+}
+
+void SampleScanner::RefuseLong(ScannedSample& sample, const std::string& reason) const {
+  Refuse(sample, options_.drop_longer ? Defect::kTooLong : Defect::kTooManyTokens, reason);
 }
 
 }  // namespace equipoise

@@ -21,6 +21,7 @@ struct SampleOptions {
   ImageSpec images;            // as the model takes them
   bool allow_outside = false;  // pictures outside their folder
   int64_t max_frames = 0;      // of a video (VideoLimits::frames)
+  bool drop_longer = false;    // a sample of more than max_tokens is dropped, not cut
 };
 
 // Requires the files of a source that a meta file lists. Throws DataError that names that file, the
@@ -68,6 +69,8 @@ class SampleScanner {
   // Adds the load of the picture `image` of that size, or of a video with such frames.
   void AddPicture(size_t source, ImageSize size, size_t image, ScannedSample& sample) const;
   void Encode(ScannedSample& sample) const;
+  // Refuses a sample of which more than the end does not fit.
+  void RefuseLong(ScannedSample& sample, const std::string& reason) const;
 
   // The picture `index` of a record of source `source`, wherever it lies.
   OpenedImage Open(size_t source, const Record& record, size_t index) const;

@@ -117,6 +117,7 @@ struct DataConfig {
   std::string train_turns = "all";
   bool pad_pictures = false;
   int64_t max_tokens = 4096;
+  std::string too_long = "cut";
   TilesConfig tiles;
   PixelsConfig pixels;
   PixelsConfig video_pixels;
@@ -158,6 +159,10 @@ struct DataConfig {
     visit("max_tokens", max_tokens,
           "tokens of a packed row; longer samples are cut, never inside a picture",
           Between(16, 16777215));
+    visit("too_long", too_long,
+          "samples of more than max_tokens: cut at their end, or dropped (truncation_strategy "
+          "delete of ms-swift)",
+          OneOf({"cut", "drop"}));
     visit("tiles", tiles, "how a picture is cut into tiles");
     visit("pixels", pixels, "of a picture that the model takes at about its own size (Qwen2-VL)");
     visit("video_pixels", video_pixels,

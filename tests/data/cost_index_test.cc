@@ -370,6 +370,37 @@ TEST_CASE("each defect that record and head show is found while indexing", "[dat
   CHECK(data.Open(options)[0].defect == Defect::kNoVision);
 }
 
+TEST_CASE("records of more than max_tokens are dropped where the setting says so, and not bad",
+          "[data][cpu]") {
+  DataFixture data;
+  std::string many = "[\"one.png\"", marks;
+  for (int i = 1; i < 40; ++i) many += ",\"one.png\"";
+  for (int i = 0; i < 40; ++i) marks += "<image>";
+  data.WriteRecords({RecordLine("fits", "\"one.png\"", "Q", "A"),
+                     RecordLine("pictures", many + "]", marks, "A"),
+                     RecordLine("late", "\"one.png\"", std::string(200, 'q') + "<image>", "A"),
+                     RecordLine("question", "", std::string(200, 'q'), "A"),
+                     RecordLine("answer", "", "Q", std::string(2000, 'q'))});
+  const auto defects = [&data] {
+    auto options = data.options();
+    options.enforce_bad_share = false;
+    const CostIndex index = data.Open(options);
+    std::vector<std::string_view> names;
+    for (int64_t i = 0; i < index.size(); ++i) names.push_back(DefectName(index[i].defect));
+    return names;
+  };
+  using Names = std::vector<std::string_view>;
+  CHECK(defects() ==
+        Names{"none", "too_many_tokens", "too_many_tokens", "nothing_trained", "none"});
+  data.config.too_long = "drop";
+  CHECK(defects() == Names{"none", "too_long", "too_long", "too_long", "too_long"});
+  const CostIndex index = data.Open();  // within data.max_bad_share
+  CHECK(index.CountBad() == 0);
+  CHECK(index.DescribeDefects().empty());
+  data.config.max_tokens = 1 << 16;
+  CHECK(data.Open().CountDefects()[0] == 5);
+}
+
 TEST_CASE("a first record of any length is data like any other", "[data][cpu]") {
   DataFixture data;
   data.WriteRecords({RecordLine("long", "", std::string((1 << 20) + 100, 'q'), "A"),

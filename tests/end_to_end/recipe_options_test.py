@@ -135,12 +135,96 @@ def check_turns(bench):
                         [r["loss"] for r in every] != [r["loss"] for r in last])
 
 
+def check_intervals(bench):
+    """Checkpoints and held-out losses each half of a pass over the data."""
+    samples = RANDOM["train__micro_batch"] * RANDOM["train__global_batch"]
+    epoch = len(bench.lines) / samples
+    bench.results.check("a pass is no whole number of steps", epoch != int(epoch), epoch)
+    settings = {"checkpoint__epochs": 0.5, "checkpoint__keep": 100, "eval__epochs": 0.5,
+                "data__eval": bench.source("held", bench.lines[:6])}
+    rows = bench.run("by-epochs", train__epochs=2, **settings)
+    due = [math.ceil(half * epoch / 2) for half in range(1, 5)]
+    kept = sorted(int(re.sub(r"\D", "", name)) for name in
+                  os.listdir(f"{bench.folder}/by-epochs/checkpoints") if name.startswith("step-"))
+    bench.results.check("a checkpoint behind each half of a pass", kept == due, f"{kept} {due}")
+    measured = [r["step"] for r in rows if r.get("eval_loss") is not None]
+    bench.results.check("and a held-out loss", measured == due, f"{measured} {due}")
+    done = tiny_case.run(bench.config, 1, run__dir=f"{bench.folder}/rounds", eval__epochs=1,
+                         train__diloco__every=2, data__eval=settings["data__eval"], **RANDOM)
+    bench.results.check("passes do not end with rounds of DiLoCo",
+                        done.returncode == 2 and "eval.epochs:" in done.stderr, done.stderr[-300:])
+    done = tiny_case.run(bench.config, 1, run__dir=f"{bench.folder}/none", eval__epochs=1, **RANDOM)
+    bench.results.check("nothing to measure",
+                        done.returncode == 2 and "eval.epochs:" in done.stderr, done.stderr[-300:])
+
+
+def check_lengths(bench):
+    """Samples of more than data.max_tokens dropped: the run of a file without them."""
+    long = [json.loads(line) for line in bench.lines[:3]]
+    for record in long:
+        record["conversations"][-1]["value"] += " and more" * 400
+    lines = [json.dumps(record) + "\n" for record in long] + bench.lines[3:]
+    settings = {"train__steps": 3, "data__max_tokens": 256}
+    cut = bench.run("cut", data__train=bench.source("lengths", lines), **settings)
+    where = f"{bench.folder}/dropped"
+    dropped = bench.run("dropped", data__train=bench.source("lengths", lines),
+                        data__too_long="drop", data__max_bad_share=0, **settings)
+    without = bench.run("without", data__train=bench.source("short", lines[3:]), **settings)
+    losses = [[r["loss"] for r in rows] for rows in (cut, dropped, without)]
+    bench.results.check("dropped for their length", losses[1] == losses[2] and losses[1], losses)
+    bench.results.check("without the setting they are cut", losses[0] != losses[1], losses)
+    bench.results.check("and none counts as bad", dropped[-1]["skipped_samples"] == 0 and
+                        not os.path.getsize(f"{where}/quarantine.jsonl"))
+    done = tiny_case.run(bench.config, 1, "data", "check", data__too_long="drop",
+                         data__train=bench.source("lengths", lines), data__max_tokens=256)
+    bench.results.check("`data check` says how many",
+                        done.returncode == 0 and "3 of " in done.stdout and
+                        "are dropped" in done.stdout, done.stdout[-300:])
+
+
+def check_hub(bench):
+    """A model and records by their names on the Hub, as huggingface_hub keeps them."""
+    cache = f"{bench.folder}/hub"
+    os.environ["HF_HUB_CACHE"] = cache
+    for name, source in (("models--org--Tiny-1.5B", f"{bench.folder}/model"),
+                         ("datasets--org--shapes", bench.folder)):
+        snapshot = f"{cache}/{name}/snapshots/0123abcd"
+        os.makedirs(f"{cache}/{name}/refs")
+        os.makedirs(snapshot)
+        with open(f"{cache}/{name}/refs/main", "w", encoding="utf8") as file:
+            file.write("0123abcd")
+        files = os.listdir(source) if "model" in name else ["train.jsonl", "images"]
+        for each in files:
+            os.symlink(f"{source}/{each}", f"{snapshot}/{each}")
+    named = bench.run("hub", ranks=2, train__steps=2, model__hf="org/Tiny-1.5B",
+                      data__train="[{annotations: org/shapes/train.jsonl, "
+                                  "images: org/shapes/images}]")
+    plain = bench.run("no-hub", ranks=2, train__steps=2)
+    bench.results.check("names of the Hub are what lies in its cache",
+                        [r["loss"] for r in named] == [r["loss"] for r in plain])
+    done = tiny_case.run(bench.config, 1, run__dir=f"{bench.folder}/no-model",
+                         model__hf="org/other")
+    bench.results.check("a name that is not there",
+                        done.returncode == 4 and "hf download org/other" in done.stderr,
+                        done.stderr[-300:])
+    os.makedirs(f"{bench.folder}/splits")
+    for name in ("train-00000-of-00001.jsonl", "test-00000-of-00001.jsonl"):
+        shutil.copy(f"{bench.folder}/train.jsonl", f"{bench.folder}/splits/{name}")
+    done = tiny_case.run(bench.config, 1, run__dir=f"{bench.folder}/mixed",
+                         data__train=f"[{{annotations: {bench.folder}/splits}}]")
+    bench.results.check("splits of a folder are not mixed",
+                        done.returncode == 2 and "several splits (test, train)" in done.stderr,
+                        done.stderr[-300:])
+
+
 def main():
     results = tiny_case.Results()
     folder = tempfile.mkdtemp(prefix="recipe")
     bench = Bench(results, folder)
     tiny_case.side_by_side(lambda: check_epochs(bench), lambda: check_parts(bench))
     tiny_case.side_by_side(lambda: check_turns(bench), lambda: check_shipped(bench))
+    tiny_case.side_by_side(lambda: check_intervals(bench), lambda: check_lengths(bench))
+    check_hub(bench)
     shutil.rmtree(folder)
     results.finish()
 

@@ -14,6 +14,7 @@ TrainSection Recipe(const std::string& schedule, double warmup, double min_lr) {
   train.schedule = schedule;
   train.warmup = warmup;
   train.min_lr = min_lr;
+  train.decay = 3;
   return train;
 }
 
@@ -24,7 +25,9 @@ struct Case {
 
 // The numbers are those of Transformers 5.23: the learning rate of an SGD optimizer with lr 3e-4
 // under get_cosine_schedule_with_warmup(num_warmup_steps=3, num_training_steps=10), and so on; the
-// fourth is get_cosine_with_min_lr_schedule_with_warmup(min_lr_rate=0.1).
+// fourth is get_cosine_with_min_lr_schedule_with_warmup(min_lr_rate=0.1), the last
+// get_wsd_schedule(num_warmup_steps=3, num_decay_steps=3, decay_type="1-sqrt"), where min_lr_ratio
+// raises the warm-up too, and so was left at 0.
 TEST_CASE("the learning rate is Transformers'", "[lr][cpu]") {
   const double warm1 = 9.9999999999999991e-05, warm2 = 0.00019999999999999998, top = 3e-4;
   const std::vector<Case> cases = {
@@ -44,6 +47,9 @@ TEST_CASE("the learning rate is Transformers'", "[lr][cpu]") {
        {top, 0.00029265847744427303, 0.00027135254915624211, 0.00023816778784387094,
         0.00019635254915624211, 0.00014999999999999999, 0.00010364745084375789,
         6.1832212156129036e-05, 2.8647450843757897e-05, 7.34152255572697e-06, 0}},
+      {Recipe("wsd", 3, 0),
+       {0, warm1, warm2, top, top, top, top, top, 0.00012679491924311227, 5.505102572168218e-05,
+        0}},
   };
   for (const Case& c : cases) {
     INFO(c.train.schedule << " warm-up " << c.train.warmup << " min " << c.train.min_lr);
@@ -67,6 +73,32 @@ TEST_CASE("a warm-up below one is a share of the steps, rounded up", "[lr][cpu]"
   CHECK(warmup_steps(200, 0) == 0);
   CHECK(warmup_steps(200, 1) == 1);
   CHECK(warmup_steps(200, 25) == 25);
+}
+
+TEST_CASE("the decay of wsd is a share or a number of steps, and begins behind the warm-up",
+          "[lr][cpu]") {
+  TrainSection train = Recipe("wsd", 0, 0.5);
+  const auto steady = [&train](int64_t steps) {  // at the highest rate
+    for (int64_t step = 0; step < steps; ++step) {
+      INFO("step " << step);
+      CHECK(LearningRate(train, step) == train.lr);
+    }
+    CHECK(LearningRate(train, steps + 1) < train.lr);
+    CHECK(LearningRate(train, train.steps) == Approx(train.lr / 2));
+  };
+  steady(7);
+  train.decay = 0.25;  // 2.5 of 10
+  steady(7);
+  train.decay = 0.2;
+  steady(8);
+  train.decay = 1;
+  CHECK(LearningRate(train, 9) == train.lr);
+  train.decay = 30;
+  train.warmup = 4;
+  CHECK(LearningRate(train, 4) == train.lr);
+  CHECK(LearningRate(train, 5) < train.lr);
+  train.decay = 0;
+  CHECK(LearningRate(train, 9) == train.lr);
 }
 
 TEST_CASE("the rate stays at its end behind the last step, and a run may be all warm-up",

@@ -121,9 +121,9 @@ TEST_CASE("metrics that show that a checkpoint was saved do not start anew", "[r
   WriteText(scratch.Path("metrics.jsonl"), c.metrics);
   if (c.report) WriteText(scratch.Path("report.html"), "");
   if (c.lost) {
-    CHECK_THROWS_AS(RefuseLostCheckpoints(scratch.path(), /*every=*/2), DataError);
+    CHECK_THROWS_AS(RefuseLostCheckpoints(scratch.path(), StepInterval(2)), DataError);
   } else {
-    CHECK_NOTHROW(RefuseLostCheckpoints(scratch.path(), /*every=*/2));
+    CHECK_NOTHROW(RefuseLostCheckpoints(scratch.path(), StepInterval(2)));
   }
 }
 

@@ -102,12 +102,17 @@ int Check(const Arguments& arguments) {
                   << defect["reason"].get<std::string>() << "\n";
       });
   const std::vector<int64_t>& counts = checked.by_defect;
-  const int64_t records = session.data.index.size(), bad = records - counts[0];
+  const int64_t dropped = counts[static_cast<size_t>(Defect::kTooLong)];
+  const int64_t records = session.data.index.size(), bad = records - counts[0] - dropped;
   std::ostream& summary = arguments.json ? std::cerr : std::cout;
   summary << bad << " of " << records << " records cannot be used\n";
   for (size_t i = 1; i < counts.size(); ++i) {
-    if (counts[i] > 0)
+    if (counts[i] > 0 && static_cast<Defect>(i) != Defect::kTooLong)
       summary << "  " << DefectName(static_cast<Defect>(i)) << " " << counts[i] << "\n";
+  }
+  if (dropped > 0) {
+    summary << dropped << " of " << records << " records have more tokens than data.max_tokens "
+            << session.config.data.max_tokens << " and are dropped\n";
   }
   if (checked.cut > 0) {
     summary << checked.cut << " of " << records << " records are cut at data.max_tokens "

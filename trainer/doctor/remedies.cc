@@ -243,7 +243,9 @@ std::vector<Remedy> RemediesOfMeasured(const Subject& subject, const IdleTable& 
   add({"fewer checkpoints",
        pause,
        false,
-       fmt::format("checkpoint: {{every: {}}}", kMore * config.checkpoint.every),
+       config.checkpoint.epochs > 0
+           ? fmt::format("checkpoint: {{epochs: {}}}", kMore * config.checkpoint.epochs)
+           : fmt::format("checkpoint: {{every: {}}}", kMore * config.checkpoint.every),
        "",
        {IdleCause::kCheckpoint}});
   add({"fewer outer steps",

@@ -19,8 +19,9 @@ constexpr const char* kLoss = "eval_loss";
 void CheckLoss(const RunConfig& config) {
   if (config.data.eval.empty())
     throw ConfigError("checkpoint.best: eval_loss is measured on data.eval, which is empty");
-  if (config.eval.every == 0)
-    throw ConfigError("checkpoint.best: eval_loss is measured at the end alone; set eval.every");
+  if (config.eval.every == 0 && config.eval.epochs == 0)
+    throw ConfigError(
+        "checkpoint.best: eval_loss is measured at the end alone; set eval.every or eval.epochs");
 }
 
 // The value of a set's measure; nothing where it was not measured.
@@ -62,9 +63,10 @@ BestMeasure::BestMeasure(const RunConfig& config) : name_(config.checkpoint.best
         name_, kLoss, sets.empty() ? "there is none" : fmt::format("{}", fmt::join(sets, ", ")),
         fmt::join(kAnswerMeasures, ", ")));
   }
-  if (config.eval.answer_every == 0) {
+  if (config.eval.answer_every == 0 && config.eval.epochs == 0) {
     throw ConfigError(fmt::format(
-        "checkpoint.best: {} is measured at the end alone; set eval.answer_every", name_));
+        "checkpoint.best: {} is measured at the end alone; set eval.answer_every or eval.epochs",
+        name_));
   }
 }
 

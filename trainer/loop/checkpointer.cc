@@ -42,6 +42,7 @@ TrainSection SavedSchedule(const Json& settings, TrainSection train) {
   take("lr", train.lr);
   take("min_lr", train.min_lr);
   take("warmup", train.warmup);
+  take("decay", train.decay);
   train.schedule = saved.value("schedule", train.schedule);
   return train;
 }
@@ -102,7 +103,7 @@ Checkpointer::Checkpointer(RunContext& context, const RunData& data, const Train
     RestoreLimits();
   } else if (chooses_) {
     AgreeOrThrowDataError(context.world(), [&] {
-      if (context.rank() == 0) RefuseLostCheckpoints(config.run.dir, config.checkpoint.every);
+      if (context.rank() == 0) RefuseLostCheckpoints(config.run.dir, data.SavesEvery());
     });
   }
 }

@@ -51,7 +51,8 @@ RunData::RunData(RunContext& context)
       requested_(context.config.balance),
       opened_(OpenTraining(context)),
       costs_(CostsOfIndex(opened_.index, context.config)),
-      left_out_(index().size() - index().CountDefects()[0]) {
+      left_out_(index().size() - index().CountDefects()[0]),
+      bad_(index().CountBad()) {
   RequireEqual(context.world(), "the cost index", index().hash());
   CheckModel(context.config, model_config());
   WarnOfLeftOut(opened_.tokenizer);
@@ -60,9 +61,27 @@ RunData::RunData(RunContext& context)
 }
 
 void RunData::SetSteps() {
-  TrainSection& train = context_.config.train;
-  if (train.epochs > 0)
-    train.steps = StepsOf(train, MakePacker(/*data_ranks=*/1).Summarize(0).groups);
+  RunConfig& config = context_.config;
+  TrainSection& train = config.train;
+  if (train.epochs == 0 && config.checkpoint.epochs == 0 && config.eval.epochs == 0) return;
+  const int64_t packs = MakePacker(/*data_ranks=*/1).Summarize(0).groups;
+  train.steps = StepsOf(train, packs);
+  epoch_steps_ = static_cast<double>(packs) / static_cast<double>(train.global_batch);
+}
+
+StepInterval RunData::SavesEvery() const {
+  const CheckpointSection& checkpoint = context_.config.checkpoint;
+  return {checkpoint.every, checkpoint.epochs, epoch_steps_};
+}
+
+StepInterval RunData::MeasuresEvery() const {
+  const EvalSection& eval = context_.config.eval;
+  return {eval.every, eval.epochs, epoch_steps_};
+}
+
+StepInterval RunData::AnswersEvery() const {
+  const EvalSection& eval = context_.config.eval;
+  return {eval.answer_every, eval.epochs, epoch_steps_};
 }
 
 void RunData::FixLimits(const PlanPrediction& prediction) {

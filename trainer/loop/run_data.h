@@ -9,6 +9,7 @@
 #include "trainer/planner/sample_costs.h"
 #include "trainer/run/open_data.h"
 #include "trainer/settings/run_config.h"
+#include "trainer/settings/step_interval.h"
 
 namespace equipoise {
 
@@ -30,8 +31,16 @@ class RunData {
   const CostIndex& index() const { return opened_.index; }
   const ModelConfig& model_config() const { return opened_.model_config; }
   int64_t left_out() const { return left_out_; }  // records that the cost index excludes
+  int64_t bad() const { return bad_; }            // those that cannot be used
 
   const SampleCosts& costs() const { return costs_; }  // of an epoch
+
+  // Steps of a pass over the data; 0 where no setting is given in epochs.
+  double epoch_steps() const { return epoch_steps_; }
+  // How often checkpoints are saved, losses of held-out data and answers measured.
+  StepInterval SavesEvery() const;
+  StepInterval MeasuresEvery() const;
+  StepInterval AnswersEvery() const;
 
   // Fixes the limits for which a plan was made; they replace the configuration's where the planner
   // has chosen others. The steps of train.epochs are counted again.
@@ -44,7 +53,7 @@ class RunData {
   void LogBalance(int data_ranks, int64_t epoch) const;
 
  private:
-  // Makes train.steps those of train.epochs.
+  // Counts the steps of an epoch, and makes train.steps those of train.epochs.
   void SetSteps();
 
   RunContext& context_;
@@ -52,7 +61,8 @@ class RunData {
   PackLimits limits_;
   OpenedData opened_;
   SampleCosts costs_;
-  int64_t left_out_;
+  int64_t left_out_, bad_;
+  double epoch_steps_ = 0;
 };
 
 }  // namespace equipoise

@@ -89,12 +89,16 @@ RunOutputs::RunOutputs(RunContext& context, const RunFolder& folder, const RunDa
       quarantine_(folder.Path("quarantine.jsonl")) {
   if (context.rank() != 0) return;
   QuarantineDefects(data.opened(), quarantine_);
-  if (data.left_out() > 0) {
+  if (data.bad() > 0) {
     spdlog::warn(
         "{} of {} records cannot be used and are left out ({}), see {}; once they are mended, "
         "`equipoise data CONFIG index` takes them into a new run",
-        data.left_out(), data.index().size(), data.index().DescribeDefects(),
+        data.bad(), data.index().size(), data.index().DescribeDefects(),
         folder.Path("quarantine.jsonl"));
+  }
+  if (const int64_t dropped = data.left_out() - data.bad(); dropped > 0) {
+    spdlog::info("{} of {} records have more tokens than data.max_tokens {} and are dropped",
+                 dropped, data.index().size(), context.config.data.max_tokens);
   }
   WriteDescription(planned);
   OpenShown(planned.plan, state);
@@ -203,7 +207,7 @@ StepMetrics RunOutputs::MetricsOf(const TrainState& state, const StepResult& res
   m.bubble_share = result.bubble_share;
   m.predicted_step_s = result.predicted_step_s;
   m.mfu = result.mfu;
-  m.skipped_samples = data_.left_out() + state.skipped_samples;
+  m.skipped_samples = data_.bad() + state.skipped_samples;
   m.eval_loss = result.eval_loss;
   for (const SetScores& set : result.answers) {
     AnswerScores::VisitFields(set.scores, [&](const char* name, const auto& value) {
@@ -223,8 +227,8 @@ void RunOutputs::WriteShown(const std::string& what, const std::function<void()>
 }
 
 void RunOutputs::RefuseTooManyBad(const TrainState& state) const {
-  const int64_t bad = data_.left_out() + state.skipped_samples;
-  const int64_t of = std::max(data_.index().size(), data_.left_out() + state.samples);
+  const int64_t bad = data_.bad() + state.skipped_samples;
+  const int64_t of = std::max(data_.index().size(), data_.bad() + state.samples);
   const double share = context_.config.data.max_bad_share;
   if (static_cast<double>(bad) <= share * static_cast<double>(of)) return;
   throw DataError(fmt::format(

@@ -71,8 +71,11 @@ ExitCode Trainer::Run() {
   Evaluator& evaluator = inputs_.evaluator;
   if (first_step_ == 0) outputs_.WriteAnswersBefore(evaluator.AnswerFirst(replica_));
   trace_.Start(first_step_);  // behind the answers, which are passes of the model too
-  if (first_step_ < config.train.steps)
-    spdlog::info("training: steps {} to {}", first_step_ + 1, config.train.steps);
+  if (first_step_ < config.train.steps) {
+    const double epoch = inputs_.data.epoch_steps();
+    spdlog::info("training: steps {} to {}{}", first_step_ + 1, config.train.steps,
+                 epoch > 0 ? fmt::format(", {:.1f} of them a pass over the data", epoch) : "");
+  }
   double saving_s = 0;                                 // since the last step
   std::optional<std::vector<AnsweredSource>> answers;  // after the last step
   while (state_.step < config.train.steps) {
@@ -86,7 +89,7 @@ ExitCode Trainer::Run() {
     trace_.AddPredicted(replica_, step);
     watch_.Add(step.times);
     const bool last = state_.step == config.train.steps;
-    if (replica_.outer() != nullptr && (last || Due(config.train.diloco.every)))
+    if (replica_.outer() != nullptr && (last || state_.step % config.train.diloco.every == 0))
       step.outer_s = replica_.TakeOuterStep();
     answers = Measure(step, last);
     // While steps are skipped, weights are those already saved, or unsound.
@@ -94,7 +97,7 @@ ExitCode Trainer::Run() {
     const bool best = sound && inputs_.best.Improves(step, state_);
     outputs_.Report(state_, step, trace_);
     outputs_.RefuseTooManyBad(state_);
-    const bool due = sound && (best || Due(config.checkpoint.every));
+    const bool due = sound && (best || Due(inputs_.data.SavesEvery()));
     if (last || step.stop || due) {
       const Clock::time_point saves = Clock::now();
       inputs_.checkpoints.Save(state_, replica_);
@@ -117,13 +120,14 @@ ExitCode Trainer::Run() {
 }
 
 std::optional<std::vector<AnsweredSource>> Trainer::Measure(StepResult& step, bool last) {
-  const EvalSection& eval = context_.config.eval;
+  const RunData& data = inputs_.data;
   Evaluator& evaluator = inputs_.evaluator;
-  if (evaluator.has_held_out() && (last || Due(eval.every)))
+  if (evaluator.has_held_out() && (last || Due(data.MeasuresEvery())))
     step.eval_loss = evaluator.HeldOutLoss(replica_);
-  if (eval.answer_every == 0 || !(last || Due(eval.answer_every))) return std::nullopt;
+  const StepInterval answered = data.AnswersEvery();
+  if (!answered.on() || !(last || Due(answered))) return std::nullopt;
   auto answers = evaluator.Answer(replica_);
-  const std::vector<std::string> names = AnswerSetNames(eval.answers);
+  const std::vector<std::string> names = AnswerSetNames(context_.config.eval.answers);
   for (size_t i = 0; answers && i < answers->size(); ++i)
     step.answers.push_back({names[i], (*answers)[i].Mean()});
   return answers;

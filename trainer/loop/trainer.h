@@ -38,7 +38,7 @@ class Trainer {
   // not where a stop was requested meanwhile.
   std::optional<std::vector<AnsweredSource>> Measure(StepResult& step, bool last);
   void Advance(const StepResult& step);
-  bool Due(int64_t every) const { return every > 0 && state_.step % every == 0; }
+  bool Due(const StepInterval& interval) const { return interval.IsDue(state_.step); }
   void Finish(const std::vector<AnsweredSource>& answers);
 
   RunContext context_;

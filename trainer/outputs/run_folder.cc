@@ -163,13 +163,13 @@ void RefuseCheckpoints(const std::string& run_dir) {
                   found));
 }
 
-void RefuseLostCheckpoints(const std::string& run_dir, int64_t every) {
+void RefuseLostCheckpoints(const std::string& run_dir, const StepInterval& every) {
   const std::string path = run_dir + "/metrics.jsonl";
   const std::vector<StepMetrics> steps = ReadMetrics(path);
   bool saved = !steps.empty() && fs::exists(run_dir + "/report.html");  // written after a save
   for (size_t i = 0; i + 1 < steps.size(); ++i) {
     // A step whose loss is not finite is skipped, and no checkpoint is saved after it.
-    saved |= steps[i].step % every == 0 && steps[i].loss && std::isfinite(*steps[i].loss);
+    saved |= every.IsDue(steps[i].step) && steps[i].loss && std::isfinite(*steps[i].loss);
   }
   if (!saved) return;
   throw DataError(fmt::format(

@@ -5,6 +5,7 @@
 
 #include "configs/base/file_handle.h"
 #include "parallel/comm/communicator.h"
+#include "trainer/settings/step_interval.h"
 
 namespace equipoise {
 
@@ -40,7 +41,7 @@ bool HasCheckpoints(const std::string& run_dir);
 // Throws DataError when a folder without checkpoints shows by metrics.jsonl or report.html that one
 // was saved there, by a run that saved one every `every` steps. For a run that starts at step 0; a
 // run that ended before its first checkpoint may be started again.
-void RefuseLostCheckpoints(const std::string& run_dir, int64_t every);
+void RefuseLostCheckpoints(const std::string& run_dir, const StepInterval& every);
 
 // Renames a metrics file that has steps to the first unused of `path`.1, `path`.2, ...; returns the
 // new name, or "" when there are no steps. Throws RunError.

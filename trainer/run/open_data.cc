@@ -19,10 +19,13 @@ namespace equipoise {
 namespace {
 
 void CheckSettings(const RunConfig& config) {
-  if (config.eval.every > 0 && config.data.eval.empty()) {
-    throw ConfigError(
-        "eval.every: data.eval names no held-out data to measure on; give it, or leave eval.every "
-        "out");
+  const EvalSection& eval = config.eval;
+  const char* given = eval.every > 0 ? "every" : eval.epochs > 0 ? "epochs" : nullptr;
+  const bool answers = given != nullptr && eval.every == 0 && !eval.answers.empty();
+  if (given != nullptr && config.data.eval.empty() && !answers) {
+    throw ConfigError(fmt::format(
+        "eval.{0}: data.eval names no held-out data to measure on; give it, or leave eval.{0} out",
+        given));
   }
   const TilesConfig& tiles = config.data.tiles;
   if (tiles.min <= tiles.max) return;
@@ -109,7 +112,7 @@ void RequirePicturesToTrain(const RunConfig& config, const OpenedData& data) {
 void QuarantineDefects(const OpenedData& data, Quarantine& quarantine) {
   for (int64_t sample = 0; sample < data.index.size(); ++sample) {
     const Defect defect = data.index[sample].defect;
-    if (defect == Defect::kNone) continue;
+    if (defect == Defect::kNone || defect == Defect::kTooLong) continue;
     const ScannedSample scanned = data.dataset.Scan(sample);
     // A picture may be readable again by now, but the index excludes the record.
     const std::string reason = scanned.defect == Defect::kNone

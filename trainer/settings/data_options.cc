@@ -33,8 +33,9 @@ Tokenizer ReadTokenizer(const RunConfig& config, const ModelConfig& model) {
 }
 
 SampleOptions SampleOptionsOf(const DataConfig& data, const ModelConfig& model) {
-  return {data.max_tokens,    data.tiles,         data.limits,
-          ImageSpecOf(model), data.allow_outside, data.max_frames};
+  return {data.max_tokens,        data.tiles,         data.limits,
+          ImageSpecOf(model),     data.allow_outside, data.max_frames,
+          data.too_long == "drop"};
 }
 
 }  // namespace equipoise

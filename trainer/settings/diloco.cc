@@ -25,6 +25,11 @@ void RequireBetweenRounds(const char* key, int64_t steps, int64_t every) {
 int RanksOfIsland(const RunConfig& config, int ranks) {
   const DilocoSection& diloco = config.train.diloco;
   if (diloco.on()) {
+    if (config.eval.epochs > 0) {
+      throw ConfigError(
+          "eval.epochs: passes over the data end within rounds of train.diloco, whose weights no "
+          "export has; set eval.every, a multiple of train.diloco.every, in its place");
+    }
     RequireBetweenRounds("eval.every", config.eval.every, diloco.every);
     RequireBetweenRounds("eval.answer_every", config.eval.answer_every, diloco.every);
   }

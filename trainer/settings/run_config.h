@@ -16,27 +16,10 @@
 #include "trainer/settings/offload.h"
 #include "trainer/settings/parallel_section.h"
 #include "trainer/settings/precision.h"
+#include "trainer/settings/projector_section.h"
 #include "trainer/settings/run_section.h"
 
 namespace equipoise {
-
-// How model.vision and model.llm are joined.
-struct ProjectorSection {
-  int64_t feature_layer = 0;
-  double downsample_ratio = 0;
-  bool bias = true;
-
-  template <class Visitor>
-  void VisitFields(Visitor& visit) {
-    visit(
-        "feature_layer", feature_layer,
-        "output of the encoder that the projector gets: -1 the last layer's, -2 the one's before; "
-        "0: -2 of CLIP and SigLIP, -1 of InternViT");
-    visit("downsample_ratio", downsample_ratio,
-          "of InternViT: 0.5 makes one token of 2 x 2 patches; 0: 0.5", Between(0, 1));
-    visit("bias", bias, "whether the projector of CLIP and SigLIP has biases");
-  }
-};
 
 struct ModelSection {
   std::string hf;
@@ -103,6 +86,7 @@ struct TrainSection {
   double min_lr = 0.0;
   double warmup = 0.03;
   std::string schedule = "cosine";
+  double decay = 0.1;
   double weight_decay = 0.05;
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
   MomentPrecision moments = MomentPrecision::kFp32;
@@ -153,7 +137,11 @@ struct TrainSection {
     visit("warmup", warmup, "steps of linear warm-up: a share of all steps below 1, else a number",
           Between(0, 1e12));
     visit("schedule", schedule, "of the learning rate after the warm-up",
-          OneOf({"cosine", "linear", "constant"}));
+          OneOf({"cosine", "linear", "constant", "wsd"}));
+    visit("decay", decay,
+          "last steps, in which wsd (warm-up, stable, decay) lowers the rate: a share of all steps "
+          "below 1, else a number",
+          Between(0, 1e12));
     visit("weight_decay", weight_decay, "AdamW's, on parameters of two or more dimensions",
           AtLeast(0));
     visit("beta1", beta1, "AdamW's first moment", Between(0, 0.99999));
@@ -181,12 +169,15 @@ struct TrainSection {
 
 struct CheckpointSection {
   int64_t every = 50;
+  double epochs = 0;
   int64_t keep = 3;
   std::string best;
 
   template <class Visitor>
   void VisitFields(Visitor& visit) {
     visit("every", every, "steps between checkpoints", Between(1, 1e12));
+    visit("epochs", epochs, "passes over the data between them, in place of `every`; 0 = every",
+          Between(0, 1e6));
     visit("keep", keep, "checkpoints kept", Between(1, 1e6));
     visit("best", best,
           "measure whose best checkpoint is kept besides, linked as `best`: eval_loss, or a set of "
@@ -196,6 +187,7 @@ struct CheckpointSection {
 
 struct EvalSection {
   int64_t every = 0;
+  double epochs = 0;
   int64_t samples = 256;
   std::vector<SourceConfig> answers;
   int64_t answer_every = 0;
@@ -206,6 +198,10 @@ struct EvalSection {
   void VisitFields(Visitor& visit) {
     visit("every", every, "steps between losses on data.eval; 0 = at the end alone",
           Between(0, 1e12));
+    visit("epochs", epochs,
+          "passes over the data between these, and between answers too, in place of `every` and "
+          "`answer_every`; 0 = those",
+          Between(0, 1e6));
     visit("samples", samples, "held-out samples used for a loss", Between(1, 1e9));
     visit("answers", answers,
           "sources whose questions the model answers at the end (a few before the first step too)");
