@@ -138,7 +138,7 @@ FolderSettings FolderSettingsOf(const ModelConfig& config, const std::string& fo
 }
 
 WeightNames WeightNamesOf(const ModelConfig& config) {
-  std::vector<Renaming> renamings, in_memory;
+  std::vector<Renaming> renamings, of_decoder, in_memory;
   if (config.has_vision) {
     const EncoderFamily& encoder = EncoderOf(config);
     renamings = encoder.renamings(config);
@@ -148,10 +148,10 @@ WeightNames WeightNamesOf(const ModelConfig& config) {
   if (decoder != nullptr && decoder->renamings != nullptr) {
     const std::string prefix = config.has_vision ? kLanguageModel : "";
     for (Renaming& row : decoder->renamings(config.text)) {
-      renamings.push_back({prefix + row.ours, prefix + row.theirs, row.rows});
+      of_decoder.push_back({prefix + row.ours, prefix + row.theirs, row.rows});
     }
   }
-  return {std::move(renamings), config, std::move(in_memory)};
+  return {config, std::move(renamings), of_decoder, std::move(in_memory)};
 }
 
 }  // namespace equipoise

@@ -39,7 +39,7 @@ struct DecoderFamily {
   void (*write)(const TextConfig& text, Json* json);
   // Weights whose names in files differ from ours. Null: none do.
   std::vector<Renaming> (*renamings)(const TextConfig& text) = nullptr;
-  // Naming of the folders of models without an encoder.
+  // Naming of the folders of models without an encoder; kOriginal where Transformers has no class.
   WeightNaming naming = WeightNaming::kTransformers;
   RopeRules rope = {};
   bool takes_layer_windows = false;  // ParseLayerWindow()

@@ -64,22 +64,34 @@ FileWeight Place(const std::vector<Renaming>& renamings, const std::string& ours
 
 }  // namespace
 
-WeightNames::WeightNames(std::vector<Renaming> renamings, const ModelConfig& config,
-                         std::vector<Renaming> in_memory)
+WeightNames::WeightNames(const ModelConfig& config, std::vector<Renaming> renamings,
+                         const std::vector<Renaming>& decoder, std::vector<Renaming> in_memory)
     : renamings_(std::move(renamings)),
+      decoder_(decoder),
       in_memory_(std::move(in_memory)),
       has_vision_(config.has_vision),
-      naming_(config.naming) {}
+      naming_(config.naming) {
+  renamings_.insert(renamings_.end(), decoder.begin(), decoder.end());
+}
 
-std::vector<WeightNames::Held> WeightNames::Ours(const std::string& name) const {
+std::vector<WeightNames::Held> WeightNames::Renamed(const std::string& name) const {
   std::vector<Held> held;
   for (const Renaming& row : renamings_) {
     if (const auto match = MatchPattern(name, row.theirs)) {
       held.push_back({Completed(row.ours, *match), row.rows});
     }
   }
+  return held;
+}
+
+std::vector<WeightNames::Held> WeightNames::Ours(const std::string& name) const {
+  std::vector<Held> held = Renamed(name);
   if (!held.empty()) return held;
-  if (has_vision_) return {{Canonicalized(name), {}}};
+  if (has_vision_) {
+    const std::string canonical = Canonicalized(name);
+    held = Renamed(canonical);
+    return held.empty() ? std::vector<Held>{{canonical, {}}} : held;
+  }
   for (const char* part : {"layers.", "embed_tokens.", "norm."}) {
     if (name.starts_with(part)) return {{"model." + name, {}}};
   }
@@ -93,18 +105,25 @@ std::string WeightNames::Canonical(const std::string& name) const {
 
 FileWeight WeightNames::InFolder(const std::string& parameter) const {
   // Our names are those of the files, unless the family tells files and modules apart.
-  if (naming_ == WeightNaming::kTransformers && in_memory_.empty()) return {parameter, {}};
-  return Place(renamings_, parameter);
+  const bool ours = naming_ == WeightNaming::kTransformers && in_memory_.empty();
+  return Place(ours ? decoder_ : renamings_, parameter);
 }
 
 FileWeight WeightNames::ModuleInMemory(const std::string& module) const {
-  if (!in_memory_.empty()) return Place(in_memory_, module);
-  if (naming_ != WeightNaming::kTransformers) return Place(renamings_, module);
-  if (!has_vision_) return {module, {}};
+  if (in_memory_.empty() && naming_ != WeightNaming::kTransformers)
+    return Place(renamings_, module);
+  FileWeight place = Place(decoder_, module);
   const std::string language = "language_model.", model = language + "model.";
-  if (module.starts_with(language + "lm_head")) return {module.substr(language.size()), {}};
-  if (module.starts_with(model)) return {"model." + language + module.substr(model.size()), {}};
-  return {"model." + module, {}};
+  if (!in_memory_.empty()) {
+    place.name = Place(in_memory_, place.name).name;
+  } else if (place.name.starts_with(language + "lm_head")) {
+    place.name.erase(0, language.size());
+  } else if (place.name.starts_with(model)) {
+    place.name = "model." + language + place.name.substr(model.size());
+  } else if (has_vision_) {
+    place.name.insert(0, "model.");
+  }
+  return place;
 }
 
 std::string WeightNames::InMemory(const std::string& module) const {

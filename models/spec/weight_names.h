@@ -39,10 +39,11 @@ struct FileWeight {
 // found in files. LibTorch-free.
 class WeightNames {
  public:
-  // `in_memory`: renamings to the modules of the code that loads a folder, where these have other
-  // names than the folder's weights.
-  WeightNames(std::vector<Renaming> renamings, const ModelConfig& config,
-              std::vector<Renaming> in_memory = {});
+  // `renamings`: of the encoder's and the connector's weights, to names of the original code.
+  // `decoder`: of the language model's, which a folder of any naming has. `in_memory`: to the
+  // modules of the code that loads a folder, where these have other names than its weights.
+  WeightNames(const ModelConfig& config, std::vector<Renaming> renamings,
+              const std::vector<Renaming>& decoder = {}, std::vector<Renaming> in_memory = {});
 
   struct Held {
     std::string name;  // ours
@@ -66,7 +67,9 @@ class WeightNames {
   std::string InMemory(const std::string& module) const;
 
  private:
-  std::vector<Renaming> renamings_, in_memory_;
+  std::vector<Held> Renamed(const std::string& name) const;
+
+  std::vector<Renaming> renamings_, decoder_, in_memory_;  // renamings_: all to names in files
   bool has_vision_;
   WeightNaming naming_;
 };

@@ -238,7 +238,7 @@ TEST_CASE("Phi-3 is read with its defaults, and refused where it is not computed
   for (const Json& window : {Json(nullptr), Json(512), Json(2047)}) {
     json["sliding_window"] = window;
     const ModelConfig config = ParseModelConfig(json, "config.json");
-    CHECK(config.naming == WeightNaming::kOriginal);
+    CHECK(config.naming == WeightNaming::kTransformers);
     CHECK_FALSE(config.text.attention_bias);
     CHECK(config.text.rms_norm_eps == 1e-5);
     CHECK(config.text.bos_token_id == 1);
@@ -264,7 +264,11 @@ TEST_CASE("Phi-3 is read with its defaults, and refused where it is not computed
 
   Json whole = InternVl();
   whole["text_config"]["model_type"] = "phi3";
-  CHECK_THAT(Refusal(whole), Contains("'phi3' behind an encoder"));
+  const Json again = ToHuggingFace(ParseModelConfig(whole, "c"));
+  CHECK(again["text_config"]["model_type"] == "phi3");
+  CHECK(ToHuggingFace(ParseModelConfig(again, "c")) == again);
+  whole["text_config"]["model_type"] = "internlm2";
+  CHECK_THAT(Refusal(whole), Contains("'internlm2' behind an encoder"));
   whole = OpenGvLab();
   whole["llm_config"] = Qwen2();
   whole["llm_config"]["model_type"] = "phi3";
@@ -401,7 +405,7 @@ TEST_CASE("impossible and unsupported configurations are refused by key", "[mode
       {"/projector_hidden_act", "relu", "projector_hidden_act"},
       {"/vision_feature_layer", -2, "vision_feature_layer"},
       {"/vision_feature_select_strategy", "full", "vision_feature_select_strategy"},
-      {"/text_config/model_type", "phi3", "model_type"},
+      {"/text_config/model_type", "internlm2", "model_type"},
       {"/text_config/hidden_size", 0, "hidden_size"},
       {"/text_config/hidden_size", -64, "hidden_size"},
       {"/text_config/hidden_size", 64.5, "hidden_size"},

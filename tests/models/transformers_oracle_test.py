@@ -138,6 +138,8 @@ MODELS = {
     # No sample is longer than the window.
     "mistral window": lambda: MistralForCausalLM(MistralConfig(**text_sizes(
         head_dim=16, sliding_window=64))),
+    "internvl 300m phi3": lambda: internvl(SMALL_VIT, Phi3Config(**text_sizes(sliding_window=256))),
+    "llava clip phi3": lambda: llava("clip_vision_model", Phi3Config(**text_sizes()), -2),
 }
 # Times, rows and columns of each sample's patches: a picture, a video of three times and a picture
 # in the first; a picture in the second.
@@ -147,7 +149,7 @@ SEVERAL_RANKS = {"llava_next llama": 2, "llava_onevision qwen2": 2, "llava_onevi
                  "qwen3_vl": 3, "qwen3_vl tied": 2,
                  "qwen2_vl tied": 2, "qwen2_5_vl": 3, "qwen2 tied": 2,
                  "internvl 6b llama": 5, "qwen3 tied": 2, "llava clip llama": 2, "mistral": 2,
-                 "phi3": 4, "phi3 longrope": 2}
+                 "phi3": 4, "phi3 longrope": 2, "llava clip phi3": 2}
 # On as many ranks that share out the rows of a sequence.
 CONTEXT_RANKS = {"phi3 longrope": 2, "llama dynamic-rope": 3}
 INTERNLM2 = ("llama dynamic-rope", "llama linear-rope", "internvl 6b llama")

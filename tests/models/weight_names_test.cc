@@ -173,34 +173,52 @@ TEST_CASE("InternLM2's names lead to ours and back", "[models][cpu]") {
 }
 
 TEST_CASE("Phi-3's fused names lead to ours and back", "[models][cpu]") {
-  ModelConfig config = PresetConfig("quickstart");
-  config.has_vision = false;
-  config.naming = WeightNaming::kOriginal;
-  config.text.model_type = "phi3";
-  config.text.num_attention_heads = 6;
-  config.text.num_key_value_heads = 2;
-  const WeightNames names = WeightNamesOf(config);
   struct Row {
     const char *theirs, *ours;
     FusedRows rows = {};
   };
-  for (const Row& row : std::vector<Row>{{"self_attn.qkv_proj", "self_attn.q_proj", {0, 6, 10, 1}},
-                                         {"self_attn.qkv_proj", "self_attn.k_proj", {6, 2, 10, 1}},
-                                         {"self_attn.qkv_proj", "self_attn.v_proj", {8, 2, 10, 1}},
-                                         {"self_attn.o_proj", "self_attn.o_proj"},
-                                         {"mlp.gate_up_proj", "mlp.gate_proj", {0, 1, 2, 1}},
-                                         {"mlp.gate_up_proj", "mlp.up_proj", {1, 1, 2, 1}},
-                                         {"mlp.down_proj", "mlp.down_proj"}}) {
-    INFO(row.ours);
-    const std::string layer = "model.layers.11.";
-    const std::string ours = layer + row.ours + ".weight", theirs = layer + row.theirs + ".weight";
-    const FileWeight there = names.InFolder(ours);
-    CHECK(there.name == theirs);
-    CHECK(there.rows.first == row.rows.first);
-    CHECK(there.rows.count == row.rows.count);
-    CHECK(there.rows.period == row.rows.period);
-    CHECK(there.rows.repeats == row.rows.repeats);
-    CHECK(WeightMap({theirs}, names, "dir").Find(ours).name == theirs);
+  const std::vector<Row> table = {{"self_attn.qkv_proj", "self_attn.q_proj", {0, 6, 10, 1}},
+                                  {"self_attn.qkv_proj", "self_attn.k_proj", {6, 2, 10, 1}},
+                                  {"self_attn.qkv_proj", "self_attn.v_proj", {8, 2, 10, 1}},
+                                  {"self_attn.o_proj", "self_attn.o_proj"},
+                                  {"mlp.gate_up_proj", "mlp.gate_proj", {0, 1, 2, 1}},
+                                  {"mlp.gate_up_proj", "mlp.up_proj", {1, 1, 2, 1}},
+                                  {"mlp.down_proj", "mlp.down_proj"}};
+  for (const char* preset : {"", "quickstart", "llava1_5-7b"}) {
+    INFO(preset);
+    const bool alone = *preset == '\0';
+    ModelConfig config = PresetConfig(alone ? "quickstart" : preset);
+    config.has_vision = !alone;
+    config.text.model_type = "phi3";
+    config.text.num_attention_heads = 6;
+    config.text.num_key_value_heads = 2;
+    const WeightNames names = WeightNamesOf(config);
+    const std::string prefix = alone ? "" : "language_model.";
+    for (const Row& row : table) {
+      INFO(row.ours);
+      const std::string layer = "model.layers.11.";
+      const std::string ours = prefix + layer + row.ours + ".weight";
+      const std::string theirs = prefix + layer + row.theirs + ".weight";
+      const FileWeight there = names.InFolder(ours);
+      CHECK(there.name == theirs);
+      CHECK(there.rows.first == row.rows.first);
+      CHECK(there.rows.count == row.rows.count);
+      CHECK(there.rows.period == row.rows.period);
+      CHECK(there.rows.repeats == row.rows.repeats);
+      CHECK(WeightMap({theirs}, names, "dir").Find(ours).name == theirs);
+      const FileWeight module = names.ModuleInMemory(prefix + layer + row.ours);
+      const std::string memory = alone ? layer : "model.language_model.layers.11.";
+      CHECK(module.name == memory + row.theirs);
+      CHECK(module.rows.period == row.rows.period);
+      // Transformers' modules as names in a file.
+      const std::string saved = module.name + ".weight";
+      CHECK(WeightMap({saved}, names, "dir").Find(ours).name == saved);
+    }
+    if (alone) continue;
+    CHECK(names.InFolder("multi_modal_projector.linear_1.bias").name ==
+          "multi_modal_projector.linear_1.bias");
+    CHECK(names.ModuleInMemory("multi_modal_projector.linear_1").name ==
+          "model.multi_modal_projector.linear_1");
   }
 }
 

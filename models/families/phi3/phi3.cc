@@ -62,7 +62,7 @@ const DecoderFamily& Phi3() {
                                         Parse,
                                         Write,
                                         Renamings,
-                                        WeightNaming::kOriginal,
+                                        WeightNaming::kTransformers,
                                         {/*types=*/{"default", "longrope"},
                                          /*names_of_longrope=*/{"su", "yarn"},
                                          /*original_positions=*/kPositions,
