@@ -55,6 +55,15 @@ Json TextSection(ModelConfig decoder, int64_t vocab_size) {
   return json;
 }
 
+// InternLM2 in the form of Transformers' LLaMA. Of the keys of its own code none is LLaMA's.
+ModelConfig AsLlama(ModelConfig decoder) {
+  EQUIPOISE_CHECK(decoder.model_type == "internlm2", decoder.model_type);
+  decoder.model_type = decoder.text.model_type = "llama";
+  decoder.naming = WeightNaming::kTransformers;
+  decoder.source = {};
+  return decoder;
+}
+
 [[noreturn]] void RefuseFeatureLayer(int64_t layer, const std::string& what) {
   throw ConfigError(fmt::format("model.projector.feature_layer: {} {}", layer, what));
 }
@@ -172,24 +181,27 @@ EncoderPart ReadEncoderPart(const std::string& folder) {
   return part;
 }
 
-ModelConfig ReadDecoderPart(const std::string& folder) {
+DecoderPart ReadDecoderPart(const std::string& folder) {
   const Json json = ReadFolderConfig("model.llm", folder);
   const std::string path = folder + "/config.json";
-  ModelConfig config = ParseModelConfig(json, "model.llm: " + path);
-  if (config.has_vision) {
+  DecoderPart part;
+  part.folder = folder;
+  part.config = ParseModelConfig(json, "model.llm: " + path);
+  if (part.config.has_vision) {
     throw DataError(fmt::format(
         "model.llm: {}: model_type: '{}' has an image encoder already; give it as model.hf, or the "
         "folder of a language model alone",
-        path, config.model_type));
+        path, part.config.model_type));
   }
-  if (config.naming != WeightNaming::kTransformers) {
-    throw DataError(fmt::format(
-        "model.llm: {}: model_type: '{}' has other weight names than Transformers' models with an "
-        "image encoder, whose form the joined model takes; convert it to a llama folder, or take "
-        "another model",
-        path, config.model_type));
-  }
-  return config;
+  part.model_type = part.config.model_type;
+  if (part.config.naming != WeightNaming::kTransformers) part.config = AsLlama(part.config);
+  return part;
+}
+
+WeightNames DecoderNames(const DecoderPart& decoder, const ModelConfig& joined) {
+  ModelConfig named = joined;
+  named.text.model_type = decoder.model_type;
+  return WeightNamesOf(named);
 }
 
 std::vector<std::string> ImageTokensOf(const EncoderPart& encoder) {
@@ -202,10 +214,10 @@ std::string PlaceholderOf(const EncoderPart& encoder) {
   return encoder.internvit ? "<IMG_CONTEXT>" : "<image>";
 }
 
-ModelConfig JoinParts(const EncoderPart& encoder, const ModelConfig& decoder,
+ModelConfig JoinParts(const EncoderPart& encoder, const DecoderPart& decoder,
                       const JoinOptions& options) {
-  const Json json = encoder.internvit ? InternVlJson(encoder, decoder, options)
-                                      : LlavaJson(encoder, decoder, options);
+  const Json json = encoder.internvit ? InternVlJson(encoder, decoder.config, options)
+                                      : LlavaJson(encoder, decoder.config, options);
   ModelConfig config = ParseModelConfig(json, "model.vision: " + encoder.folder + "/config.json");
   config.preprocessor = ReadPreprocessor(encoder.folder);
   try {

@@ -6,6 +6,7 @@
 
 #include "configs/base/json.h"
 #include "models/spec/model_config.h"
+#include "models/spec/weight_names.h"
 
 namespace equipoise {
 
@@ -30,9 +31,20 @@ struct EncoderPart {
 // OpenGVLab's form or Transformers'. Throws DataError for anything else.
 EncoderPart ReadEncoderPart(const std::string& folder);
 
-// Reads FOLDER/config.json of a language model. Throws DataError for a model that has an encoder,
-// and for one that Transformers has no class for, since the joined model is in its form.
-ModelConfig ReadDecoderPart(const std::string& folder);
+struct DecoderPart {
+  std::string folder;
+  // As the joined model has it. Transformers has no class for InternLM2, whose layers are LLaMA's:
+  // there it is one, as Transformers' own conversion of InternVL makes it.
+  ModelConfig config;
+  std::string model_type;  // of the folder, whose names its weights have
+};
+
+// Reads FOLDER/config.json of a language model. Throws DataError for a model that has an encoder.
+DecoderPart ReadDecoderPart(const std::string& folder);
+
+// The names of the weights in the folder of a decoder, after kLanguageModelPrefix, for the joined
+// model.
+WeightNames DecoderNames(const DecoderPart& decoder, const ModelConfig& joined);
 
 // The special tokens that the joined model's tokenizer needs for pictures, in the order in which
 // LLaVA and InternVL add those that it lacks.
@@ -52,7 +64,7 @@ struct JoinOptions {
 
 // The configuration of the joined model, in Transformers' form. Throws DataError for parts that are
 // not supported or do not fit, ConfigError for options that its form does not have.
-ModelConfig JoinParts(const EncoderPart& encoder, const ModelConfig& decoder,
+ModelConfig JoinParts(const EncoderPart& encoder, const DecoderPart& decoder,
                       const JoinOptions& options);
 
 }  // namespace equipoise

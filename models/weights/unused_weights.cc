@@ -38,7 +38,7 @@ std::set<std::string> KnownWeights(const ModelConfig& config, const WeightNames&
 }  // namespace
 
 std::vector<std::string> UnusedWeights(const ModelConfig& config, const WeightFolder& folder) {
-  const WeightNames names = WeightNamesOf(config);
+  const WeightNames names = folder.names ? *folder.names : WeightNamesOf(config);
   const std::set<std::string> known = KnownWeights(config, names);
   const auto is_used = [&known](const WeightNames::Held& held) {
     return known.count(GptqWeightName(held.name)) > 0 ||

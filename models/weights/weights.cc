@@ -119,7 +119,7 @@ class FolderWeights {
   FolderWeights(WeightFolder folder, const ModelConfig& config)
       : folder_(std::move(folder)),
         files_(folder_.path),
-        map_(LongNames(), WeightNamesOf(config), folder_.path),
+        map_(LongNames(), folder_.names ? *folder_.names : WeightNamesOf(config), folder_.path),
         tensors_(TensorSpecs(config)) {}
 
   const std::string& path() const { return folder_.path; }

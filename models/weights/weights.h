@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,8 +26,9 @@ struct WeightFolder {
       : path(std::move(folder)), prefix(std::move(missing)), added_rows(rows) {}
 
   std::string path;
-  std::string prefix;      // what the names in it lack of names that the model knows
-  int64_t added_rows = 0;  // of the model's vocabulary, beyond those of the folder
+  std::string prefix;                // what the names in it lack of names that the model knows
+  int64_t added_rows = 0;            // of the model's vocabulary, beyond those of the folder
+  std::optional<WeightNames> names;  // where they are not those of the model's own form
 };
 
 // Reads the weights (Parameter::stored) from a Hugging Face folder into their memory: only the byte

@@ -7,7 +7,7 @@ import shutil
 
 import torch
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, Phi3Config
+from transformers import AutoModelForCausalLM
 
 import internlm2
 import opengvlab
@@ -20,16 +20,13 @@ from transformers_oracle_test import RECIPE
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """`model`: of oracle.MODELS or HERE. `form`: of its files."""
+    """`model`: of oracle.MODELS. `form`: of its files."""
     name: str
     model: str
     form: str = "transformers"
     settings: tuple = ()  # of the run that puts parts together
 
 
-# Phi-3 behind an encoder is in a published form alone, which the oracle's own list has none of.
-HERE = {"internvl 300m phi3": lambda: oracle.internvl(
-    oracle.SMALL_VIT, Phi3Config(**oracle.text_sizes(sliding_window=256)))}
 OTHERS = [
     Row("internvl 300m qwen2, OpenGVLab", "internvl 300m qwen2", "opengvlab"),
     Row("internvl 300m qwen3, OpenGVLab", "internvl 300m qwen3", "opengvlab"),
@@ -41,6 +38,9 @@ OTHERS = [
     Row("parts siglip + qwen2", "llava siglip qwen2", "parts",
         ("model.projector.feature_layer=-1",)),
     Row("parts internvit + qwen3", "internvl 300m qwen3", "parts"),
+    Row("parts internvit + phi3", "internvl 300m phi3", "parts"),
+    Row("parts clip + phi3", "llava clip phi3", "parts"),
+    Row("parts internvit + internlm2", "internvl 6b llama", "parts of internlm2"),
 ]
 ROWS = {row.name: row for row in sorted([Row(name, name) for name in oracle.MODELS] + OTHERS,
                                         key=lambda row: row.name)}
@@ -92,16 +92,15 @@ class Subject:
 
     def __init__(self, row, home):
         self.row, self.home = row, home
-        self.seed = [*oracle.MODELS, *HERE].index(row.model)
-        make = oracle.MODELS.get(row.model) or HERE[row.model]
-        self.model = oracle.filled(make(), self.seed)
+        self.seed = list(oracle.MODELS).index(row.model)
+        self.model = oracle.filled(oracle.MODELS[row.model](), self.seed)
         self.kind = pictures.kind_of(self.model)
         self.native = os.path.join(home, "native")
         self.model_settings = f"hf: {home}/model"
         self.freeze = []
         self.rename = renaming(row.form, self.model)
         pictures.write_records(home)
-        if row.form == "parts":
+        if row.form.startswith("parts"):
             self.put_parts_together()
         else:
             self.folder = self.write(self.model, "model")
@@ -166,6 +165,10 @@ class Subject:
         decoder.model.load_state_dict(model.model.language_model.state_dict())
         decoder.lm_head.load_state_dict(model.lm_head.state_dict())
         decoder.save_pretrained(llm)
+        if self.row.form.endswith("internlm2"):
+            written, llm = llm, os.path.join(home, "internlm2")
+            os.makedirs(llm)
+            oracle.write_internlm2(written, llm, decoder.config.num_key_value_heads)
         pictures.write_tokenizer(llm, self.kind, with_marks=False)
         pictures.write_processor(vision, model)
         self.model_settings = f"vision: {vision}, llm: {llm}, freeze: [vision, llm]"

@@ -59,8 +59,8 @@ class Parts {
   std::string vision() const { return folder / "vision"; }
   std::string llm() const { return folder / "llm"; }
   ModelConfig Joined(JoinOptions options = {}) const {
-    const ModelConfig decoder = ReadDecoderPart(llm());
-    if (options.vocab_size == 0) options.vocab_size = decoder.text.vocab_size;
+    const DecoderPart decoder = ReadDecoderPart(llm());
+    if (options.vocab_size == 0) options.vocab_size = decoder.config.text.vocab_size;
     return JoinParts(ReadEncoderPart(vision()), decoder, options);
   }
   std::string Refusal(const JoinOptions& options = {}) const {
@@ -158,6 +158,76 @@ TEST_CASE("InternViT and a language model become InternVL", "[models][cpu]") {
   CHECK(parts.Joined(options).tokens_per_tile() == 64);
 }
 
+// internlm/internlm2-chat-1_8b, as published.
+Json InternLm2() {
+  return Json::parse(R"({"model_type": "internlm2", "architectures": ["InternLM2ForCausalLM"],
+    "attn_implementation": "eager", "auto_map": {"AutoConfig":
+      "configuration_internlm2.InternLM2Config", "AutoModelForCausalLM":
+      "modeling_internlm2.InternLM2ForCausalLM"}, "bias": false, "bos_token_id": 1,
+    "eos_token_id": 2, "hidden_act": "silu", "hidden_size": 2048, "initializer_range": 0.02,
+    "intermediate_size": 8192, "max_position_embeddings": 32768, "num_attention_heads": 16,
+    "num_hidden_layers": 24, "num_key_value_heads": 8, "pad_token_id": 2, "rms_norm_eps": 1e-05,
+    "rope_scaling": {"factor": 2.0, "type": "dynamic"}, "rope_theta": 1000000,
+    "tie_word_embeddings": false, "torch_dtype": "bfloat16", "transformers_version": "4.33.2",
+    "use_cache": true, "vocab_size": 92544})");
+}
+
+// microsoft/Phi-3-mini-4k-instruct.
+Json Phi3() {
+  return Json::parse(R"({"model_type": "phi3", "architectures": ["Phi3ForCausalLM"],
+    "attention_bias": false, "attention_dropout": 0.0, "auto_map": {"AutoModelForCausalLM":
+      "modeling_phi3.Phi3ForCausalLM"}, "bos_token_id": 1, "embd_pdrop": 0.0,
+    "eos_token_id": 32000, "hidden_act": "silu", "hidden_size": 3072, "initializer_range": 0.02,
+    "intermediate_size": 8192, "max_position_embeddings": 4096, "num_attention_heads": 32,
+    "num_hidden_layers": 32, "num_key_value_heads": 32,
+    "original_max_position_embeddings": 4096, "pad_token_id": 32000, "resid_pdrop": 0.0,
+    "rms_norm_eps": 1e-05, "rope_scaling": null, "rope_theta": 10000.0, "sliding_window": 2047,
+    "tie_word_embeddings": false, "torch_dtype": "bfloat16", "use_cache": true,
+    "vocab_size": 32064})");
+}
+
+TEST_CASE("InternLM2 becomes LLaMA, and is read under its own names", "[models][cpu]") {
+  for (const Json& vision : {Clip(), InternVit()}) {
+    const Parts parts(vision, InternLm2());
+    const ModelConfig config = parts.Joined();
+    CHECK(config.text.model_type == "llama");
+    CHECK(config.naming == WeightNaming::kTransformers);
+    const Json written = ToHuggingFace(config);
+    const Json& text = written["text_config"];
+    CHECK(text["model_type"] == "llama");
+    CHECK(text["attention_bias"] == false);
+    CHECK(text["rope_parameters"] ==
+          Json({{"rope_type", "dynamic"}, {"rope_theta", 1e6}, {"factor", 2.0}}));
+    for (const char* key : {"bias", "attn_implementation", "auto_map", "architectures"})
+      CHECK_FALSE(text.contains(key));
+    CHECK(ToHuggingFace(ParseModelConfig(written, "written")) == written);
+
+    const WeightNames names = DecoderNames(ReadDecoderPart(parts.llm()), config);
+    const std::string model = "language_model.model.";
+    CHECK(names.Canonical("language_model.output.weight") == "language_model.lm_head.weight");
+    CHECK(names.Canonical(model + "tok_embeddings.weight") == model + "embed_tokens.weight");
+    CHECK(names.Ours(model + "layers.3.attention.wqkv.weight").size() == 3);
+  }
+}
+
+TEST_CASE("Phi-3 keeps its form, window and fused weights", "[models][cpu]") {
+  for (const Json& vision : {Clip(), InternVit()}) {
+    const Parts parts(vision, Phi3());
+    const ModelConfig config = parts.Joined();
+    const Json written = ToHuggingFace(config);
+    CHECK(written["text_config"]["model_type"] == "phi3");
+    CHECK(written["text_config"]["sliding_window"] == 2047);
+    CHECK_FALSE(written["text_config"].contains("auto_map"));
+    CHECK(ToHuggingFace(ParseModelConfig(written, "written")) == written);
+    const std::string layer = "language_model.model.layers.3.self_attn.";
+    CHECK(WeightNamesOf(config).InFolder(layer + "k_proj.weight").name ==
+          layer + "qkv_proj.weight");
+    CHECK(
+        DecoderNames(ReadDecoderPart(parts.llm()), config).Ours(layer + "qkv_proj.weight").size() ==
+        3);
+  }
+}
+
 TEST_CASE("the layers of a joined model are those of its form", "[models][cpu]") {
   const auto names = [](const ModelConfig& config) {
     std::vector<std::string> names;
@@ -202,8 +272,7 @@ TEST_CASE("parts that cannot be joined are refused in one line", "[models][cpu]"
       {Clip(), llava, "'llava' has an image encoder already; give it as model.hf"},
       {Clip(), Clip(), "model.llm: "},
       {Clip(), with(Qwen2(), "model_type", "qwen2_moe"), "'qwen2_moe' is not supported"},
-      {Clip(), with(with(Qwen2(), "model_type", "internlm2"), "bias", false),
-       "'internlm2' has other weight names than Transformers'"},
+      {Clip(), with(Qwen2(), "model_type", "internlm3"), "'internlm3' is not supported"},
       {Clip(), with(Qwen2(), "quantization_config", Json::object()), "quantised weights"},
       {with(Clip(), "quantization_config", Json::object()), Qwen2(), "quantised weights"},
       {with(Clip(), "vision_config", nullptr), Qwen2(), "vision_config: missing"},

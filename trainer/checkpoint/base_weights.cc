@@ -44,9 +44,11 @@ std::vector<FolderPart> FolderParts(const std::vector<Parameter*>& parameters,
         "model.init: pretrained weights come from model.hf; name it, or set init: random");
   }
   const EncoderPart encoder = ReadEncoderPart(section.vision);
-  const int64_t known = ReadDecoderPart(section.llm).text.vocab_size;
+  const DecoderPart decoder = ReadDecoderPart(section.llm);
+  const int64_t added = model.text.vocab_size - decoder.config.text.vocab_size;
   FolderPart vision{{section.vision, encoder.prefix}, {}};
-  FolderPart llm{{section.llm, kLanguageModelPrefix, model.text.vocab_size - known}, {}};
+  FolderPart llm{{section.llm, kLanguageModelPrefix, added}, {}};
+  llm.folder.names = DecoderNames(decoder, model);
   for (Parameter* parameter : parameters) {
     if (parameter->name.starts_with(kVisionTower)) vision.parameters.push_back(parameter);
     if (parameter->name.starts_with(kLanguageModelPrefix)) llm.parameters.push_back(parameter);

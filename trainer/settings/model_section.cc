@@ -107,10 +107,10 @@ void CheckBaseModules(const ModelSection& section, const ModelConfig& model) {
 ModelConfig JoinedConfig(const ModelSection& model) {
   CheckParts(model);
   const EncoderPart encoder = ReadEncoderPart(model.vision);
-  const ModelConfig decoder = ReadDecoderPart(model.llm);
+  const DecoderPart decoder = ReadDecoderPart(model.llm);
   const std::vector<std::string> tokens = ImageTokensOf(encoder);
   const Tokenizer tokenizer = Tokenizer::Read(model.llm, tokens);
-  const int64_t rows = decoder.text.vocab_size;
+  const int64_t rows = decoder.config.text.vocab_size;
   // Added tokens get rows too, as those of a spare <pad>; the vocabulary itself has them.
   for (auto id = static_cast<int32_t>(rows); id < tokenizer.vocab_size(); ++id) {
     if (tokenizer.FindAdded(id) != nullptr) continue;
