@@ -9,7 +9,7 @@
 #include "models/families/decoder_config.h"
 #include "models/families/decoder_families.h"
 #include "models/families/encoder_families.h"
-#include "models/families/llava/llava.h"
+#include "models/families/llava/original_llava.h"
 #include "models/families/preprocessor.h"
 #include "models/families/quantization.h"
 #include "models/families/text_specs.h"
@@ -137,7 +137,7 @@ FolderSettings FolderSettingsOf(const ModelConfig& config, const std::string& fo
   return config.has_vision ? EncoderOf(config).folder_settings(config, folder) : FolderSettings{};
 }
 
-WeightNames WeightNamesOf(const ModelConfig& config) {
+WeightNames WeightNamesOf(const ModelConfig& config, const std::vector<Renaming>& more) {
   std::vector<Renaming> renamings, of_decoder, in_memory;
   if (config.has_vision) {
     const EncoderFamily& encoder = EncoderOf(config);
@@ -151,6 +151,7 @@ WeightNames WeightNamesOf(const ModelConfig& config) {
       of_decoder.push_back({prefix + row.ours, prefix + row.theirs, row.rows});
     }
   }
+  renamings.insert(renamings.end(), more.begin(), more.end());
   return {config, std::move(renamings), of_decoder, std::move(in_memory)};
 }
 

@@ -45,7 +45,7 @@ ImageSpec ImageSpecOf(const ModelConfig& config);
 // The settings of data preparation in FOLDER, which `config` was read from. Throws DataError.
 FolderSettings FolderSettingsOf(const ModelConfig& config, const std::string& folder);
 
-// The names of a model's weights.
-WeightNames WeightNamesOf(const ModelConfig& config);
+// The names of a model's weights; `more` are renamings to other names that a file may have.
+WeightNames WeightNamesOf(const ModelConfig& config, const std::vector<Renaming>& more = {});
 
 }  // namespace equipoise

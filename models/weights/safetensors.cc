@@ -244,12 +244,15 @@ SafetensorsReader::SafetensorsReader(const std::string& path)
     : file_(IsTorchFile(path) ? SafetensorsFile(path, ReadTorchHeader(path))
                               : SafetensorsFile(path)) {}
 
-SafetensorsFolder::SafetensorsFolder(const std::string& folder) : folder_(folder) {
+SafetensorsFolder::SafetensorsFolder(const std::string& path) : folder_(path) {
+  if (std::filesystem::is_regular_file(path)) {
+    OpenOne(path);
+    return;
+  }
   for (const char* name : {"model.safetensors", "pytorch_model.bin"}) {
-    const std::string single = fmt::format("{}/{}", folder, name);
+    const std::string single = fmt::format("{}/{}", path, name);
     if (std::filesystem::exists(single)) {
-      files_.push_back(std::make_unique<SafetensorsReader>(single));
-      for (const auto& [tensor, entry] : files_[0]->entries()) owner_[tensor] = 0;
+      OpenOne(single);
       return;
     }
     if (std::filesystem::exists(single + ".index.json")) {
@@ -257,9 +260,14 @@ SafetensorsFolder::SafetensorsFolder(const std::string& folder) : folder_(folder
       return;
     }
   }
-  throw DataError(folder +
+  throw DataError(path +
                   ": holds no weights: neither model.safetensors nor pytorch_model.bin, nor one of "
                   "them with .index.json");
+}
+
+void SafetensorsFolder::OpenOne(const std::string& path) {
+  files_.push_back(std::make_unique<SafetensorsReader>(path));
+  for (const auto& [tensor, entry] : files_[0]->entries()) owner_[tensor] = 0;
 }
 
 void SafetensorsFolder::OpenShards(const std::string& index_path) {

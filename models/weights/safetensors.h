@@ -57,11 +57,12 @@ class SafetensorsReader {
 void WriteSafetensors(const std::string& path, const std::map<std::string, LazyTensor>& tensors,
                       const std::map<std::string, std::string>& metadata = {});
 
-// The weights of a folder: model.safetensors, or the shards of model.safetensors.index.json; else
-// pytorch_model.bin, or the shards of pytorch_model.bin.index.json. Throws DataError.
+// The weights of one file, or of a folder: model.safetensors, or the shards of
+// model.safetensors.index.json; else pytorch_model.bin, or the shards of
+// pytorch_model.bin.index.json. Throws DataError.
 class SafetensorsFolder {
  public:
-  explicit SafetensorsFolder(const std::string& folder);
+  explicit SafetensorsFolder(const std::string& path);
   const std::string& path() const { return folder_; }
   std::vector<std::string> names() const;  // sorted
   bool Has(const std::string& name) const { return owner_.count(name) != 0; }
@@ -69,6 +70,7 @@ class SafetensorsFolder {
   const SafetensorsReader& FileOf(const std::string& name) const;
 
  private:
+  void OpenOne(const std::string& path);
   void OpenShards(const std::string& index_path);
 
   std::string folder_;

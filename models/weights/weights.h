@@ -20,7 +20,7 @@ namespace equipoise {
 void InitializeWeights(const std::vector<Parameter*>& parameters, const ModelConfig& config,
                        uint64_t seed);
 
-// A Hugging Face folder with the weights of a model, or of a part of one.
+// A Hugging Face folder (or one file) with the weights of a model, or of a part of one.
 struct WeightFolder {
   WeightFolder(std::string folder, std::string missing = "", int64_t rows = 0)
       : path(std::move(folder)), prefix(std::move(missing)), added_rows(rows) {}

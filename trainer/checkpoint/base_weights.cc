@@ -10,12 +10,12 @@
 
 #include "configs/base/error.h"
 #include "models/families/families.h"
-#include "models/families/model_parts.h"
 #include "models/weights/peft_folder.h"
 #include "models/weights/safetensors.h"
 #include "models/weights/unused_weights.h"
 #include "models/weights/weights.h"
 #include "parallel/packed_weight.h"
+#include "trainer/checkpoint/first_folders.h"
 #include "trainer/common/durable_file.h"
 
 namespace equipoise {
@@ -27,46 +27,6 @@ std::vector<Parameter*> AdaptersAmong(const std::vector<Parameter*>& parameters)
     if (parameter->role == ParameterRole::kAdapter) adapters.push_back(parameter);
   }
   return adapters;
-}
-
-// A folder, and the parameters whose weights it has.
-struct FolderPart {
-  WeightFolder folder;
-  std::vector<Parameter*> parameters;
-};
-
-// The folders that the first weights come from. Parameters of none are the new projector's.
-std::vector<FolderPart> FolderParts(const std::vector<Parameter*>& parameters,
-                                    const ModelConfig& model, const ModelSection& section) {
-  if (section.llm.empty()) {
-    if (!section.hf.empty()) return {FolderPart{section.hf, parameters}};
-    throw ConfigError(
-        "model.init: pretrained weights come from model.hf; name it, or set init: random");
-  }
-  const EncoderPart encoder = ReadEncoderPart(section.vision);
-  const DecoderPart decoder = ReadDecoderPart(section.llm);
-  const int64_t added = model.text.vocab_size - decoder.config.text.vocab_size;
-  FolderPart vision{{section.vision, encoder.prefix}, {}};
-  FolderPart llm{{section.llm, kLanguageModelPrefix, added}, {}};
-  llm.folder.names = DecoderNames(decoder, model);
-  for (Parameter* parameter : parameters) {
-    if (parameter->name.starts_with(kVisionTower)) vision.parameters.push_back(parameter);
-    if (parameter->name.starts_with(kLanguageModelPrefix)) llm.parameters.push_back(parameter);
-  }
-  return {vision, llm};
-}
-
-// The new projector between model.vision and model.llm; nothing of one folder's model.
-std::vector<Parameter*> NewAmong(const std::vector<Parameter*>& parameters,
-                                 const ModelSection& section) {
-  std::vector<Parameter*> fresh;
-  for (Parameter* parameter : parameters) {
-    const std::string& name = parameter->name;
-    const bool old = section.llm.empty() || name.starts_with(kVisionTower) ||
-                     name.starts_with(kLanguageModelPrefix);
-    if (!old) fresh.push_back(parameter);
-  }
-  return fresh;
 }
 
 // A whole weight's values in fp32, of no mesh.
@@ -112,11 +72,12 @@ std::vector<std::string> SetFirstWeights(const std::vector<Parameter*>& paramete
   if (section.init == "random") {
     InitializeWeights(parameters, model, seed);
   } else {
-    for (const FolderPart& part : FolderParts(parameters, model, section)) {
+    const FirstFolders folders = FindFirstFolders(parameters, model, section);
+    for (const FolderPart& part : folders.parts) {
       for (std::string& name : LoadWeights(part.parameters, model, part.folder))
         zeros.push_back(std::move(name));
     }
-    InitializeWeights(NewAmong(parameters, section), model, seed);
+    InitializeWeights(folders.drawn, model, seed);
     InitializeWeights(AdaptersAmong(parameters), model, seed);
   }
   if (model.lora.dora && model.lora.folder.empty()) SetMagnitudes(parameters, model, section, seed);
@@ -126,13 +87,14 @@ std::vector<std::string> SetFirstWeights(const std::vector<Parameter*>& paramete
 
 void CheckFirstFolders(const std::vector<Parameter*>& parameters, const ModelConfig& model,
                        const ModelSection& section) {
-  for (const FolderPart& part : FolderParts(parameters, model, section))
+  for (const FolderPart& part : FindFirstFolders(parameters, model, section).parts)
     CheckWeights(part.parameters, model, part.folder);
 }
 
 std::vector<std::string> UnusedInFolders(const ModelConfig& model, const ModelSection& section) {
   std::vector<std::string> lines;
-  for (const FolderPart& part : FolderParts({}, model, section)) {
+  for (const FolderPart& part : FindFirstFolders({}, model, section).parts) {
+    if (!part.alone) continue;
     const std::vector<std::string> unused = UnusedWeights(model, part.folder);
     if (unused.empty()) continue;
     lines.push_back(fmt::format(

@@ -11,8 +11,8 @@
 namespace equipoise {
 
 // Sets the weights of a run's first step: those of model.hf, or of model.vision and model.llm with
-// a projector drawn by this seed, or random ones of it; adapters as they begin, or those of
-// model.adapter.init. Checkpoints of adapters lie on top of it. Returns
+// a projector of model.projector.weights or drawn by this seed, or random ones of it; adapters as
+// they begin, or those of model.adapter.init. Checkpoints of adapters lie on top of it. Returns
 // the names of the folders' matrices that hold only zeros. The caller calls
 // FlatParameters::UpdateCompute() afterwards. Throws ConfigError where a folder is needed and not
 // given, DataError as LoadWeights() and LoadPeft().

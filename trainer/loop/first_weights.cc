@@ -1,5 +1,7 @@
 #include "trainer/loop/first_weights.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -15,6 +17,7 @@
 #include "models/stages/model.h"
 #include "parallel/comm/gather_text.h"
 #include "trainer/checkpoint/base_weights.h"
+#include "trainer/checkpoint/first_folders.h"
 #include "trainer/common/agreement.h"
 #include "trainer/settings/model_section.h"
 
@@ -28,18 +31,6 @@ void WarnOfZeros(Communicator& world, const std::string& mine, const std::string
   if (all.empty()) return;
   spdlog::warn("{}: {} weight matrices hold nothing but zeros, such as {}; is the file whole?",
                folder, std::count(all.begin(), all.end(), '\n'), all.substr(0, all.find('\n')));
-}
-
-// The folders that the weights are read from.
-std::string FoldersOf(const ModelSection& section) {
-  return section.llm.empty() ? section.hf : section.vision + " and " + section.llm;
-}
-
-std::string TakenText(const RunConfig& config) {
-  const std::string read = "reading weights from " + FoldersOf(config.model);
-  const std::string drawn = fmt::format("seed {}", config.train.seed);
-  if (config.model.init == "random") return "drawing random weights, " + drawn;
-  return config.model.llm.empty() ? read : read + ", drawing the projector's, " + drawn;
 }
 
 // Whether a folder holds weights; the pointers that git leaves in place of large files are none.
@@ -75,8 +66,8 @@ std::vector<std::string> CheckFolders(const ModelConfig& model, const ModelSecti
 void CheckPlannedWeights(const RunConfig& config) {
   const ModelSection& section = config.model;
   if (section.init == "random" || (section.hf.empty() && section.llm.empty())) return;
-  for (const std::string& folder : {section.hf, section.vision, section.llm}) {
-    if (folder.empty() || !std::filesystem::is_directory(folder) || HasWeights(folder)) continue;
+  for (const std::string& folder : FoldersRead(section)) {
+    if (!std::filesystem::is_directory(folder) || HasWeights(folder)) continue;
     spdlog::warn("{}: holds no weights, which `train` will read; planned by its config.json",
                  folder);
     return;
@@ -101,7 +92,7 @@ void CheckFirstWeights(const RunContext& context, const ModelConfig& model) {
 
 void TakeFirstWeights(RunContext& context, const ModelConfig& model, FlatParameters& parameters) {
   const RunConfig& config = context.config;
-  const std::string what = TakenText(config);
+  const std::string what = FirstWeightsText(config.model, config.train.seed);
   spdlog::info("{}", what);
   const auto taking = context.activity.During(what);
   std::string zeros;
@@ -113,7 +104,8 @@ void TakeFirstWeights(RunContext& context, const ModelConfig& model, FlatParamet
       }
     });
   });
-  WarnOfZeros(context.world(), zeros, FoldersOf(config.model));
+  WarnOfZeros(context.world(), zeros,
+              fmt::format("{}", fmt::join(FoldersRead(config.model), " and ")));
 }
 
 }  // namespace equipoise

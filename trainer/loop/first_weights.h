@@ -7,7 +7,7 @@
 
 namespace equipoise {
 
-// Weights of a run's first step: random, or those of model.hf, or of model.vision and model.llm
+// Weights of a run's first step: random, or those of model.hf, or of the model's parts
 // (model.init).
 
 // Checks those of a run that is planned and not started: warns where the folders have none, which

@@ -86,6 +86,25 @@ void CheckParts(const ModelSection& model) {
   }
 }
 
+// Throws for settings of the projector's first weights that say nothing.
+void CheckProjectorWeights(const ModelSection& model) {
+  if (model.projector.weights.empty() || model.init != "random") return;
+  throw ConfigError(
+      "model.projector.weights: is not read with model.init: random; leave one of them out");
+}
+
+// Throws for adapters over parts, which are read from several folders.
+void RefuseAdapters(const ModelSection& model) {
+  if (!model.projector.weights.empty()) {
+    throw ConfigError(
+        "model.adapter: adapters go over one folder; join the parts first: a run of train.steps: 1 "
+        "with train.lr: 0, which `equipoise export` makes a folder of (model.hf)");
+  }
+  throw ConfigError(
+      "model.adapter: a new projector is trained first; train it with model.freeze: [vision, llm], "
+      "`equipoise export` it, and put adapters over that folder (model.hf)");
+}
+
 // Why a model takes no limits on the pixels of its pictures, and what to do.
 const char* WithoutPixels(ImageSpec::Kind kind) {
   if (kind == ImageSpec::Kind::kNone) return "takes no pictures; leave it out";
@@ -106,6 +125,7 @@ void CheckBaseModules(const ModelSection& section, const ModelConfig& model) {
 // A model from the parts model.vision and model.llm.
 ModelConfig JoinedConfig(const ModelSection& model) {
   CheckParts(model);
+  CheckProjectorWeights(model);
   const EncoderPart encoder = ReadEncoderPart(model.vision);
   const DecoderPart decoder = ReadDecoderPart(model.llm);
   const std::vector<std::string> tokens = ImageTokensOf(encoder);
@@ -128,10 +148,8 @@ ModelConfig JoinedConfig(const ModelSection& model) {
   ModelConfig config = JoinParts(encoder, decoder, options);
   SetDropPath(model, &config);
   SetAdapters(model, &config);
-  if (!config.lora.on()) return config;
-  throw ConfigError(
-      "model.adapter: a new projector is trained first; train it with model.freeze: [vision, llm], "
-      "`equipoise export` it, and put adapters over that folder (model.hf)");
+  if (config.lora.on()) RefuseAdapters(model);
+  return config;
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "configs/yaml/fields.h"
 
@@ -11,6 +12,7 @@ struct ProjectorSection {
   int64_t feature_layer = 0;
   double downsample_ratio = 0;
   bool bias = true;
+  std::string weights;
 
   template <class Visitor>
   void VisitFields(Visitor& visit) {
@@ -21,6 +23,9 @@ struct ProjectorSection {
     visit("downsample_ratio", downsample_ratio,
           "of InternViT: 0.5 makes one token of 2 x 2 patches; 0: 0.5", Between(0, 1));
     visit("bias", bias, "whether the projector of CLIP and SigLIP has biases");
+    visit("weights", weights,
+          "file of its first weights (LLaVA's mm_projector.bin, or .safetensors); without it they "
+          "are drawn, or those of an llm in LLaVA's own form");
   }
 };
 

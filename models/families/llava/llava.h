@@ -19,7 +19,4 @@ const EncoderFamily& LlavaNext();
 // model_type llava_onevision.
 const EncoderFamily& LlavaOnevision();
 
-// Throws DataError for a config.json of LLaVA's own code (mm_vision_tower, LlavaLlamaForCausalLM).
-void RefuseOriginalLlava(const ConfigSection& top);
-
 }  // namespace equipoise
