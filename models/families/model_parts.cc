@@ -137,6 +137,15 @@ Json InternVlJson(const EncoderPart& encoder, const ModelConfig& decoder,
           {"tie_word_embeddings", decoder.text.tie_word_embeddings}};
 }
 
+// Throws for an encoder of another width than that of the one that LLaVA's projector is for.
+void RequireWidth(const OriginalLlava& llava, const EncoderPart& encoder, int64_t width) {
+  if (llava.encoder_width == 0 || llava.encoder_width == width) return;
+  throw DataError(fmt::format(
+      "model.vision: {}: has rows of {} elements, and the projector of model.llm takes rows of {} "
+      "(mm_hidden_size); give the folder of {}",
+      encoder.folder, width, llava.encoder_width, llava.encoder));
+}
+
 // Other encoders name a published model_type too, such as EVA-CLIP's clip. `begin`: of the classes
 // of that type.
 void RequireClass(const Json& json, std::string_view begin, const std::string& path) {
@@ -186,7 +195,9 @@ DecoderPart ReadDecoderPart(const std::string& folder) {
   const std::string path = folder + "/config.json";
   DecoderPart part;
   part.folder = folder;
-  part.config = ParseModelConfig(json, "model.llm: " + path);
+  const ConfigSection top{json, "model.llm: " + path};
+  if (IsOriginalLlava(top)) part.llava = ParseOriginalLlava(top);
+  part.config = ParseModelConfig(part.llava ? part.llava->decoder : json, top.where);
   if (part.config.has_vision) {
     throw DataError(fmt::format(
         "model.llm: {}: model_type: '{}' has an image encoder already; give it as model.hf, or the "
@@ -195,13 +206,15 @@ DecoderPart ReadDecoderPart(const std::string& folder) {
   }
   part.model_type = part.config.model_type;
   if (part.config.naming != WeightNaming::kTransformers) part.config = AsLlama(part.config);
+  if (part.llava) part.config.source = {};  // keys of LLaVA's code are no language model's
   return part;
 }
 
 WeightNames DecoderNames(const DecoderPart& decoder, const ModelConfig& joined) {
   ModelConfig named = joined;
   named.text.model_type = decoder.model_type;
-  return WeightNamesOf(named);
+  if (!decoder.llava) return WeightNamesOf(named);
+  return WeightNamesOf(named, OriginalLlavaNames(kLanguageModelPrefix));
 }
 
 std::vector<std::string> ImageTokensOf(const EncoderPart& encoder) {
@@ -215,11 +228,22 @@ std::string PlaceholderOf(const EncoderPart& encoder) {
 }
 
 ModelConfig JoinParts(const EncoderPart& encoder, const DecoderPart& decoder,
-                      const JoinOptions& options) {
+                      const JoinOptions& given) {
+  JoinOptions options = given;
+  if (decoder.llava && encoder.internvit) {
+    throw DataError(fmt::format(
+        "model.vision: {}: is an InternViT, and model.llm has a projector in LLaVA's original "
+        "form; give the folder of {}",
+        encoder.folder, decoder.llava->encoder));
+  }
+  if (decoder.llava && options.feature_layer == 0)
+    options.feature_layer = decoder.llava->feature_layer;
   const Json json = encoder.internvit ? InternVlJson(encoder, decoder.config, options)
                                       : LlavaJson(encoder, decoder.config, options);
   ModelConfig config = ParseModelConfig(json, "model.vision: " + encoder.folder + "/config.json");
   config.preprocessor = ReadPreprocessor(encoder.folder);
+  if (decoder.llava) RequireWidth(*decoder.llava, encoder, config.vision.hidden_size);
+  if (decoder.llava && decoder.llava->pads) PadPictures(&config);
   try {
     ImageSpecOf(config);
   } catch (const DataError& error) {

@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "configs/base/json.h"
+#include "models/families/llava/original_llava.h"
 #include "models/spec/model_config.h"
 #include "models/spec/weight_names.h"
 
@@ -37,13 +39,16 @@ struct DecoderPart {
   // there it is one, as Transformers' own conversion of InternVL makes it.
   ModelConfig config;
   std::string model_type;  // of the folder, whose names its weights have
+  // Of a folder in LLaVA's own form, which has the projector too.
+  std::optional<OriginalLlava> llava;
 };
 
-// Reads FOLDER/config.json of a language model. Throws DataError for a model that has an encoder.
+// Reads FOLDER/config.json of a language model, or of a LLaVA-1.5 in its own form. Throws DataError
+// for another model that has an encoder.
 DecoderPart ReadDecoderPart(const std::string& folder);
 
 // The names of the weights in the folder of a decoder, after kLanguageModelPrefix, for the joined
-// model.
+// model; of LLaVA's own form those of the projector and the encoder too.
 WeightNames DecoderNames(const DecoderPart& decoder, const ModelConfig& joined);
 
 // The special tokens that the joined model's tokenizer needs for pictures, in the order in which
@@ -56,7 +61,7 @@ struct JoinOptions {
   int64_t vocab_size = 0;      // rows of the embedding, at least the language model's
   int64_t image_token_id = 0;  // id of PlaceholderOf()
   // 0: as LLaVA-1.5 and InternVL have it: the output of the last encoder block but one (-2) or of
-  // the last (-1), and one token for 2 x 2 patches of InternViT.
+  // the last (-1), and one token for 2 x 2 patches of InternViT; of LLaVA's own form as it says.
   int64_t feature_layer = 0;
   double downsample_ratio = 0;
   bool projector_bias = true;

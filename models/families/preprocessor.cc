@@ -35,4 +35,10 @@ Json ReadVideoPreprocessor(const std::string& folder) {
   return {};
 }
 
+void PadPictures(ModelConfig* config) {
+  if (!config->preprocessor.is_object()) config->preprocessor = Json::object();
+  config->preprocessor["do_pad"] = true;
+  config->preprocessor["image_processor_type"] = "LlavaImageProcessor";  // Transformers' that pads
+}
+
 }  // namespace equipoise

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "configs/base/json.h"
+#include "models/spec/model_config.h"
 
 namespace equipoise {
 
@@ -13,5 +14,8 @@ Json ReadPreprocessor(const std::string& folder);
 // Those of its video processor: a section of processor_config.json, or a file of its own, or that
 // of the image processor, in the order in which Transformers takes them.
 Json ReadVideoPreprocessor(const std::string& folder);
+
+// Has a LLaVA's pictures padded to a square, here and in its image processor's settings.
+void PadPictures(ModelConfig* config);
 
 }  // namespace equipoise

@@ -34,7 +34,10 @@ JINJA = ("{% for m in messages %}{{ m['role'].upper() + ': ' + m['content'] + ' 
          "{% if add_generation_prompt %}{{ 'ASSISTANT:' }}{% endif %}")
 
 
-def write_tokenizer(folder, texts):
+SPECIAL = ["<unk>", "<s>", "</s>", "<image>", "<pad>"]
+
+
+def write_tokenizer(folder, texts, special=SPECIAL):
     """LLaMA's form: a space before every text, bytes for what the vocabulary lacks, <s> first."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(SPACE, "always", True)
@@ -51,8 +54,7 @@ def write_tokenizer(folder, texts):
         [normalizers.Prepend(SPACE), normalizers.Replace(" ", SPACE)])
     tokenizer.decoder = decoders.Sequence([decoders.Replace(SPACE, " "), decoders.ByteFallback(),
                                            decoders.Fuse(), decoders.Strip(" ", 1, 0)])
-    tokenizer.add_special_tokens([AddedToken(text, normalized=False)
-                                  for text in ("<unk>", "<s>", "</s>", "<image>", "<pad>")])
+    tokenizer.add_special_tokens([AddedToken(text, normalized=False) for text in special])
     tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A",
                                                              special_tokens=[("<s>", 1)])
     tokenizer.save(f"{folder}/tokenizer.json")

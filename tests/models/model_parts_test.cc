@@ -228,6 +228,98 @@ TEST_CASE("Phi-3 keeps its form, window and fused weights", "[models][cpu]") {
   }
 }
 
+// liuhaotian/llava-v1.5-7b, and the same with another decoder's class.
+Json OwnLlava(const Json& changes = Json::object()) {
+  Json json = Json::parse(R"({"_name_or_path": "llava-v1.5-7b",
+    "architectures": ["LlavaLlamaForCausalLM"], "bos_token_id": 1, "eos_token_id": 2,
+    "freeze_mm_mlp_adapter": false, "freeze_mm_vision_resampler": false, "hidden_act": "silu",
+    "hidden_size": 4096, "image_aspect_ratio": "pad", "initializer_range": 0.02,
+    "intermediate_size": 11008, "max_length": 4096, "max_position_embeddings": 4096,
+    "mm_hidden_size": 1024, "mm_projector_type": "mlp2x_gelu", "mm_resampler_type": null,
+    "mm_use_im_patch_token": false, "mm_use_im_start_end": false,
+    "mm_vision_select_feature": "patch", "mm_vision_select_layer": -2,
+    "mm_vision_tower": "openai/clip-vit-large-patch14-336", "model_type": "llava",
+    "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 32,
+    "pad_token_id": 0, "pretraining_tp": 1, "rms_norm_eps": 1e-05, "rope_scaling": null,
+    "tie_word_embeddings": false, "torch_dtype": "float16", "transformers_version": "4.31.0",
+    "tune_mm_mlp_adapter": false, "unfreeze_mm_vision_tower": false, "use_cache": true,
+    "use_mm_proj": true, "vocab_size": 32000})");
+  json.update(changes);
+  return json;
+}
+
+TEST_CASE("a LLaVA in its own form gives a language model and a projector", "[models][cpu]") {
+  const Parts parts(Clip(), OwnLlava({{"mm_vision_select_layer", -3}}));
+  const DecoderPart decoder = ReadDecoderPart(parts.llm());
+  REQUIRE(decoder.llava);
+  CHECK(decoder.llava->encoder == "openai/clip-vit-large-patch14-336");
+  ModelConfig config = parts.Joined();
+  CHECK(config.vision.feature_layers == 22);
+  CHECK(config.text.model_type == "llama");
+  CHECK(config.text.intermediate_size == 11008);
+  CHECK(config.preprocessor["do_pad"] == true);
+  JoinOptions options;
+  options.feature_layer = -1;
+  CHECK(parts.Joined(options).vision.feature_layers == 24);
+  const Json written = ToHuggingFace(config);
+  CHECK(written["model_type"] == "llava");
+  for (const auto& [key, value] : written["text_config"].items()) CHECK(key.find("mm_") != 0);
+  CHECK(ToHuggingFace(ParseModelConfig(written, "written")) == written);
+
+  const WeightNames names = DecoderNames(decoder, config);
+  const auto ours = [&](const char* theirs) {
+    return names.Canonical(std::string(kLanguageModelPrefix) + theirs);
+  };
+  CHECK(ours("model.mm_projector.0.weight") == "multi_modal_projector.linear_1.weight");
+  CHECK(ours("model.mm_projector.2.bias") == "multi_modal_projector.linear_2.bias");
+  CHECK(ours("model.layers.3.mlp.up_proj.weight") ==
+        "language_model.model.layers.3.mlp.up_proj.weight");
+  CHECK(ours("lm_head.weight") == "language_model.lm_head.weight");
+  CHECK(ours("model.vision_tower.vision_tower.vision_model.encoder.layers.0.mlp.fc1.weight") ==
+        "vision_tower.encoder.layers.0.mlp.fc1.weight");
+
+  for (const auto& [change, family] :
+       {std::pair<Json, const char*>({{"architectures", {"LlavaQwenForCausalLM"}}}, "qwen2"),
+        {{{"architectures", {"LlavaMistralForCausalLM"}}}, "mistral"},
+        {{{"model_type", "llava_qwen"}, {"architectures", Json::array()}}, "qwen2"}}) {
+    CHECK(Parts(Clip(), OwnLlava(change)).Joined().text.model_type == family);
+  }
+  const ModelConfig square = Parts(Clip(), OwnLlava({{"image_aspect_ratio", "square"}})).Joined();
+  CHECK_FALSE(square.preprocessor.is_object());
+}
+
+TEST_CASE("other models in LLaVA's own form are refused in one line", "[models][cpu]") {
+  struct Row {
+    Json change;
+    std::vector<const char*> says;
+  };
+  const std::vector<Row> table = {
+      {{{"mm_patch_merge_type", "spatial_unpad"}, {"image_aspect_ratio", "anyres"}},
+       {"mm_patch_merge_type: spatial_unpad", "llava-hf"}},
+      {{{"image_aspect_ratio", "anyres_max_9"}}, {"image_aspect_ratio: anyres_max_9", "llava-hf"}},
+      {{{"mm_projector_type", "linear"}}, {"mm_projector_type: 'linear' is not supported"}},
+      {{{"mm_projector_type", nullptr}}, {"mm_projector_type: 'linear' is not supported"}},
+      {{{"mm_resampler_type", "perceiver"}}, {"mm_resampler_type: no resampler"}},
+      {{{"mm_vision_select_feature", "cls_patch"}}, {"mm_vision_select_feature: 'cls_patch'"}},
+      {{{"mm_vision_select_layer", 0}}, {"mm_vision_select_layer: 0"}},
+      {{{"mm_vision_select_layer", -40}}, {"-40 is none of the encoder's 24 layers"}},
+      {{{"mm_use_im_start_end", true}}, {"mm_use_im_start_end: true is not supported"}},
+      {{{"s2", true}}, {"s2: true is not supported"}},
+      {{{"architectures", {"LlavaMptForCausalLM"}}}, {"architectures: 'LlavaMptForCausalLM'"}},
+      {{{"mm_hidden_size", 1152}}, {"rows of 1024", "rows of 1152", "openai/clip-vit-large"}},
+      {{{"hidden_size", 0}}, {"model.llm: ", "hidden_size"}},
+  };
+  for (const Row& row : table) {
+    const std::string said = Parts(Clip(), OwnLlava(row.change)).Refusal();
+    for (const char* words : row.says) CHECK_THAT(said, Contains(words));
+    CHECK(said.find('\n') == std::string::npos);
+  }
+  CHECK_THAT(Parts(InternVit(), OwnLlava()).Refusal(), Contains("is an InternViT"));
+  CHECK_THROWS_WITH(ParseModelConfig(OwnLlava(), "c"),
+                    Contains("model.llm") && Contains("openai/clip-vit-large-patch14-336") &&
+                        Contains("llava-hf/llava-1.5-7b-hf"));
+}
+
 TEST_CASE("the layers of a joined model are those of its form", "[models][cpu]") {
   const auto names = [](const ModelConfig& config) {
     std::vector<std::string> names;

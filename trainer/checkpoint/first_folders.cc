@@ -3,11 +3,25 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "configs/base/error.h"
 #include "models/families/model_parts.h"
 #include "models/weights/projector_weights.h"
+#include "models/weights/safetensors.h"
 
 namespace equipoise {
+
+namespace {
+
+// Whether a folder in LLaVA's own form has the encoder's weights too.
+bool HasTower(const std::string& folder) {
+  const std::vector<std::string> names = SafetensorsFolder(folder).names();
+  return std::any_of(names.begin(), names.end(),
+                     [](const std::string& name) { return name.starts_with(kOriginalTower); });
+}
+
+}  // namespace
 
 FirstFolders FindFirstFolders(const std::vector<Parameter*>& parameters, const ModelConfig& model,
                               const ModelSection& section) {
@@ -19,25 +33,40 @@ FirstFolders FindFirstFolders(const std::vector<Parameter*>& parameters, const M
   const EncoderPart encoder = ReadEncoderPart(section.vision);
   const DecoderPart decoder = ReadDecoderPart(section.llm);
   const int64_t added = model.text.vocab_size - decoder.config.text.vocab_size;
-  FolderPart vision{{section.vision, encoder.prefix}, {}};
+  const std::string& file = section.projector.weights;
+  FolderPart vision{{section.vision, encoder.prefix}, {}}, projector{{file}, {}, false};
   FolderPart llm{{section.llm, kLanguageModelPrefix, added}, {}};
   llm.folder.names = DecoderNames(decoder, model);
-  std::vector<Parameter*> projector;
+  const bool has_tower = decoder.llava && HasTower(section.llm);
+  if (!file.empty()) {
+    projector.folder = ProjectorFile("model.projector.weights", file, model);
+  } else if (decoder.llava) {
+    RequireProjector("model.llm", llm.folder, model);
+  }
+  FirstFolders folders;
   for (Parameter* parameter : parameters) {
     const std::string& name = parameter->name;
-    std::vector<Parameter*>& owner = name.starts_with(kVisionTower)           ? vision.parameters
-                                     : name.starts_with(kLanguageModelPrefix) ? llm.parameters
-                                                                              : projector;
-    owner.push_back(parameter);
+    const bool of_vision = name.starts_with(kVisionTower);
+    if (name.starts_with(kLanguageModelPrefix) || (of_vision && has_tower)) {
+      llm.parameters.push_back(parameter);
+    } else if (of_vision) {
+      vision.parameters.push_back(parameter);
+    } else {
+      (!file.empty()   ? projector.parameters
+       : decoder.llava ? llm.parameters
+                       : folders.drawn)
+          .push_back(parameter);
+    }
   }
-  if (section.projector.weights.empty()) return {{vision, llm}, projector};
-  const WeightFolder file =
-      ProjectorFile("model.projector.weights", section.projector.weights, model);
-  return {{vision, llm, FolderPart{file, projector, false}}, {}};
+  folders.parts = {llm};
+  if (!has_tower) folders.parts.push_back(vision);
+  if (!file.empty()) folders.parts.push_back(projector);
+  return folders;
 }
 
 std::vector<std::string> FoldersRead(const ModelSection& section) {
   if (section.llm.empty()) return {section.hf};
+  if (ReadDecoderPart(section.llm).llava && HasTower(section.llm)) return {section.llm};
   return {section.vision, section.llm};
 }
 
@@ -48,7 +77,11 @@ std::string FirstWeightsText(const ModelSection& section, int64_t seed) {
   if (section.llm.empty()) return read;
   if (!section.projector.weights.empty())
     return read + ", the projector's from " + section.projector.weights;
-  return fmt::format("{}, drawing the projector's, seed {}", read, seed);
+  const auto& llava = ReadDecoderPart(section.llm).llava;
+  if (!llava) return fmt::format("{}, drawing the projector's, seed {}", read, seed);
+  return fmt::format("{}, which has the {}projector too in LLaVA's original form (layer {}{})",
+                     read, FoldersRead(section).size() == 1 ? "encoder and " : "",
+                     llava->feature_layer, llava->pads ? ", pictures are padded" : "");
 }
 
 }  // namespace equipoise

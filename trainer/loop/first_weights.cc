@@ -66,12 +66,16 @@ std::vector<std::string> CheckFolders(const ModelConfig& model, const ModelSecti
 void CheckPlannedWeights(const RunConfig& config) {
   const ModelSection& section = config.model;
   if (section.init == "random" || (section.hf.empty() && section.llm.empty())) return;
-  for (const std::string& folder : FoldersRead(section)) {
-    if (!std::filesystem::is_directory(folder) || HasWeights(folder)) continue;
+  const auto lacks = [](const std::string& folder) {
+    if (!std::filesystem::is_directory(folder) || HasWeights(folder)) return false;
     spdlog::warn("{}: holds no weights, which `train` will read; planned by its config.json",
                  folder);
-    return;
-  }
+    return true;
+  };
+  // The first of them may tell which others are read.
+  if (lacks(section.llm.empty() ? section.hf : section.llm)) return;
+  const std::vector<std::string> folders = FoldersRead(section);
+  if (std::any_of(folders.begin(), folders.end(), lacks)) return;
   for (const std::string& line : CheckFolders(ModelConfigOf(config), section))
     spdlog::warn("{}", line);
 }

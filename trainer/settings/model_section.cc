@@ -16,6 +16,7 @@
 #include "models/families/families.h"
 #include "models/families/model_parts.h"
 #include "models/families/modules.h"
+#include "models/families/preprocessor.h"
 #include "models/families/presets.h"
 #include "models/spec/image_spec.h"
 #include "models/weights/peft_config.h"
@@ -93,9 +94,9 @@ void CheckProjectorWeights(const ModelSection& model) {
       "model.projector.weights: is not read with model.init: random; leave one of them out");
 }
 
-// Throws for adapters over parts, which are read from several folders.
-void RefuseAdapters(const ModelSection& model) {
-  if (!model.projector.weights.empty()) {
+// Throws for adapters over parts, which are read from several folders. `trained`: the projector is.
+[[noreturn]] void RefuseAdapters(bool trained) {
+  if (trained) {
     throw ConfigError(
         "model.adapter: adapters go over one folder; join the parts first: a run of train.steps: 1 "
         "with train.lr: 0, which `equipoise export` makes a folder of (model.hf)");
@@ -148,7 +149,7 @@ ModelConfig JoinedConfig(const ModelSection& model) {
   ModelConfig config = JoinParts(encoder, decoder, options);
   SetDropPath(model, &config);
   SetAdapters(model, &config);
-  if (config.lora.on()) RefuseAdapters(model);
+  if (config.lora.on()) RefuseAdapters(decoder.llava || !model.projector.weights.empty());
   return config;
 }
 
@@ -261,9 +262,7 @@ void UsePixels(const DataConfig& data, ModelConfig* model) {
       throw ConfigError(
           "data.pad_pictures: this model takes no picture as one square; leave it out");
     }
-    if (!model->preprocessor.is_object()) model->preprocessor = Json::object();
-    model->preprocessor["do_pad"] = true;
-    model->preprocessor["image_processor_type"] = "LlavaImageProcessor";  // Transformers' that pads
+    PadPictures(model);
   }
   const bool limits = data.pixels.min != 0 || data.pixels.max != 0;
   if (limits && !ImageSpecOf(*model).has_grids()) {
