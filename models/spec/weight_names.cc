@@ -115,7 +115,8 @@ FileWeight WeightNames::ModuleInMemory(const std::string& module) const {
   FileWeight place = Place(decoder_, module);
   const std::string language = "language_model.", model = language + "model.";
   if (!in_memory_.empty()) {
-    place.name = Place(in_memory_, place.name).name;
+    const FileWeight loaded = Place(in_memory_, place.name);
+    place = {loaded.name, loaded.rows.whole() ? place.rows : loaded.rows};
   } else if (place.name.starts_with(language + "lm_head")) {
     place.name.erase(0, language.size());
   } else if (place.name.starts_with(model)) {
