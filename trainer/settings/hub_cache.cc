@@ -120,7 +120,8 @@ std::string AdviceForMissing(const std::string& path) {
   if (!name || !name->rest.empty())
     return "; download or prepare the model first, or correct the path";
   return fmt::format(
-      ", and no model of this name in {}; `hf download {}` brings it there, else correct the path",
+      ", and no model of this name in {}; correct the path, or where it is a name on the Hub, `hf "
+      "download {}`",
       HuggingFaceCache(), path);
 }
 
