@@ -29,7 +29,7 @@ WeightNames Names() {
                                      {"blocks.#.v_proj", theirs, {3, 1, 4, 2}}};
   ModelConfig config;
   config.naming = WeightNaming::kOriginal;
-  return {std::move(renamings), config};
+  return {config, std::move(renamings)};
 }
 
 TensorSpec Spec(const std::string& name, int64_t out) {
