@@ -116,11 +116,15 @@ bool IsZeroInExactArithmetic(const std::string& name);
 at::Tensor FirstWeight(const std::string& name, const std::vector<int64_t>& shape);
 
 // How far the steps of `a` went from those of `b`: |a - b| beside the way of b, |b - FirstWeight|.
-// Weights that have not moved at all are at 1, whatever their size. Without those whose gradient
-// is zero in exact arithmetic. 1e30 for NaN.
+// Weights that have not moved at all are at 1, whatever their size, and opposite ways at 2. Without
+// those whose gradient is zero in exact arithmetic, and frozen ones, which differ by the rounding
+// of what they began with. 1e30 for NaN.
 struct MoveError {
   double worst = 0;  // of all tensors; of those that move next to nothing, beside 1e-6 of all moves
   double whole = 0;  // over all of them
+  // Apart from `worst`, that of the decoder's key biases. Softmax sees of them only what rotary
+  // embeddings turn apart, so that rounding to 16 bits may decide which way AdamW takes them.
+  double key_biases = 0;
 };
 MoveError CompareMoves(const std::map<std::string, at::Tensor>& a,
                        const std::map<std::string, at::Tensor>& b);
