@@ -247,6 +247,21 @@ bool FindTabIndent(std::string_view text, int last_line, YamlNode& place) {
   return false;
 }
 
+// A text with brackets that lacks quotes, as of model.unfreeze: a slice of blocks. Empty: there is
+// none.
+std::string_view UnquotedSlice(std::string_view text) {
+  const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
+  for (size_t open = text.find('['); open != text.npos; open = text.find('[', open + 1)) {
+    const size_t close = text.find_first_not_of("-:0123456789", open + 1);
+    if (close == text.npos || text[close] != ']' || close == open + 1) continue;
+    size_t begin = open;
+    while (begin > 0 && is_letter(text[begin - 1])) --begin;
+    const bool quoted = begin > 0 && (text[begin - 1] == '"' || text[begin - 1] == '\'');
+    if (begin < open && !quoted) return text.substr(begin, close + 1 - begin);
+  }
+  return {};
+}
+
 [[noreturn]] void FailSyntax(std::string_view text, const YAML::Exception& error, YamlNode place,
                              bool lines) {
   if (lines && FindTabIndent(text, error.mark.line, place)) {
@@ -271,7 +286,10 @@ bool FindTabIndent(std::string_view text, int last_line, YamlNode& place) {
         place.Where(), error.msg));
   }
   const std::string what = error.msg == YAML::ErrorMsg::BAD_FILE ? "nested too deep" : error.msg;
-  throw ConfigError(fmt::format("{}: not YAML ({}); correct the line", place.Where(), what));
+  const std::string_view slice = UnquotedSlice(text);
+  const std::string way =
+      slice.empty() ? "correct the line" : fmt::format("write \"{}\" in quotes", slice);
+  throw ConfigError(fmt::format("{}: not YAML ({}); {}", place.Where(), what, way));
 }
 
 }  // namespace
