@@ -141,9 +141,11 @@ CostModel::CostModel(const ModelConfig& config, const Cluster& cluster, const Op
   const std::vector<LayerSpec> shared = SharedLayers(config, options);
   bool before = false;
   for (size_t i = 0; i < specs_.size(); ++i) {
-    if (i == 0 || specs_[i].kind != specs_[i - 1].kind || specs_[i].shape != specs_[i - 1].shape) {
-      Group group;
-      group.work = shared[i];
+    const int64_t trained = IsTrained(specs_[i], options.frozen) ? specs_[i].trained_count() : 0;
+    if (i == 0 || specs_[i].kind != specs_[i - 1].kind || specs_[i].shape != specs_[i - 1].shape ||
+        trained != groups_.back().trained_whole) {
+      Group group{.work = shared[i]};
+      group.trained_whole = trained;
       group.tensor = TensorOf(static_cast<int>(i));
       group.trainable = IsTrained(specs_[i], options.frozen);
       group.has_backward = before || group.trainable;

@@ -94,6 +94,10 @@ class CostModel {
   // Parameters of the weight that embedding and head share; 0: not tied. The head's stage has a
   // copy where the embedding is in another stage. Parameters() counts it in the embedding only.
   int64_t tied_parameters() const { return tied_parameters_; }
+  // Whether that weight is trained.
+  bool tied_trained() const {
+    return tied_parameters_ > 0 && groups_.back().trainable && MayTrain(specs_.back().tied.role);
+  }
   bool Trainable(int layer) const;
   // Whether the layer has a backward pass: it is trained, or a layer before it is.
   bool HasBackward(int layer) const;
@@ -108,6 +112,7 @@ class CostModel {
     LayerSpec work;  // on one tensor-parallel rank
     int tensor = 1;  // of so many
     bool trainable = true, has_backward = true;
+    int64_t trained_whole = 0;  // trained parameters, of all tensor ranks
     // Those of `work` on its largest rank: a search asks for them millions of times.
     int64_t parameters = 0, trained_parameters = 0, parameter_bytes = 0, shared_bytes = 0;
     // Fit to the profile: to the layer on tensor-parallel ranks with their all-reduces, where it

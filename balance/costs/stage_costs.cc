@@ -188,7 +188,7 @@ StageParameters ParametersOfStage(const CostModel& costs, const Plan& plan, int 
     sum.shared_bytes += costs.SharedBytes(layer);
   }
   if (HoldsTiedHead(costs, plan, stage) && !HoldsEmbedding(costs, plan, stage)) {
-    (costs.Trainable(costs.num_layers() - 1) ? sum.trained : sum.frozen) += costs.tied_parameters();
+    (costs.tied_trained() ? sum.trained : sum.frozen) += costs.tied_parameters();
     const int64_t bytes = costs.options().element_bytes * costs.tied_parameters();
     sum.bytes += bytes, sum.shared_bytes += bytes;
   }
@@ -208,7 +208,7 @@ int64_t KeptAtEndBytes(const CostModel& costs, const Plan& plan, int stage, cons
   const int last = plan.LayersOf(stage).end - 1;
   if (!costs.HasBackward(last)) return 0;
   if (HoldsTiedHead(costs, plan, stage)) {
-    const bool has_gradient = load.tokens > 0 && costs.Trainable(last);
+    const bool has_gradient = load.tokens > 0 && costs.tied_trained();
     return has_gradient && HoldsEmbedding(costs, plan, stage)
                ? costs.options().element_bytes * costs.tied_parameters()
                : 0;

@@ -279,7 +279,7 @@ class StepBytes {
   // The embedding and the head's copy of it add their gradients where they lie apart; with ZeRO 2
   // and 3, of slices that are summed over the data ranks already.
   void AddTiedWeight() {
-    if (costs_.tied_parameters() == 0 || !costs_.Trainable(costs_.num_layers() - 1)) return;
+    if (!costs_.tied_trained()) return;
     const int head = plan_.RankOfStage(plan_.num_stages() - 1);
     double bytes = 2 * kGradientBytes * static_cast<double>(costs_.tied_parameters());
     if (plan_.IsSharded(ShardedState::kGradients)) bytes /= plan_.shards();

@@ -42,6 +42,17 @@ constexpr auto kFamiliar = std::to_array<Familiar>({
      "freeze_multi_modal_projector freeze_language_model tune_mm_llm tune_mm_mlp tune_mm_vision "
      "mm_tunable_parts unfreeze_mm_vision_tower ",
      "model.freeze", kFrozen},
+    {" unfreeze_vit_layers ", "model.unfreeze",
+     "[\"vision[-8:]\"] for -8, with vision in model.freeze"},
+    {" freeze_trainable_layers num_layer_trainable ", "model.unfreeze",
+     "[\"llm[-2:]\"] for 2, [\"llm[:2]\"] for -2, with llm in model.freeze"},
+    {" trainable_parameters trainable_parameters_regex freeze_extra_modules unfreeze_lm_head "
+     "freeze_trainable_modules name_module_trainable ",
+     "model.unfreeze",
+     "a list of names of modules or regular expressions on them, such as [lm_head], with their "
+     "components in model.freeze"},
+    {" freeze_parameters freeze_parameters_regex freeze_parameters_ratio ", "model.unfreeze",
+     "what is trained of the components in model.freeze, in place of what is not"},
     {" tune_mm_mlp_adapter ", "model.freeze", "[vision, llm] trains the projector alone"},
     {" vision_select_layer mm_vision_select_layer ", "model.projector.feature_layer",
      "of a model from parts; a folder's own says it itself"},

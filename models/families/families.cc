@@ -13,6 +13,7 @@
 #include "models/families/preprocessor.h"
 #include "models/families/quantization.h"
 #include "models/families/text_specs.h"
+#include "models/families/unfreeze.h"
 
 namespace equipoise {
 namespace {
@@ -126,6 +127,7 @@ std::vector<LayerSpec> LayerSpecs(const ModelConfig& config, int tensor_ranks) {
   std::vector<LayerSpec> text = TextSpecs(config.text, prefix, tensor_ranks);
   specs.insert(specs.end(), text.begin(), text.end());
   AddAdapters(config, tensor_ranks, &specs);
+  MarkUnfrozen(config, &specs);
   return specs;
 }
 

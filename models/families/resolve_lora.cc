@@ -10,37 +10,15 @@
 #include "models/families/adapters.h"
 #include "models/families/families.h"
 #include "models/families/module_patterns.h"
+#include "models/families/named_modules.h"
 
 // What the names of adapters' layers stand for, and what is said of names that stand for nothing.
 
 namespace equipoise {
 namespace {
 
-struct Modules {
-  std::vector<LayerSpec> specs;
-  WeightNames names;
-  std::vector<std::string> without;  // components
-
-  // The first linear layer of each component that takes adapters, as the model's own code has it.
-  std::string Examples() const {
-    std::vector<std::string> found;
-    std::set<Component> seen;
-    for (const LayerSpec& spec : specs) {
-      if (spec.unused || spec.linear_layers.empty() || IsAmong(spec, without)) continue;
-      if (!seen.insert(spec.component).second) continue;
-      found.push_back(names.ModuleInMemory(spec.name + "." + spec.linear_layers[0].suffix).name);
-    }
-    std::string text;
-    for (size_t i = 0; i < found.size(); ++i) {
-      if (i > 0) text += i + 1 == found.size() ? " and " : ", ";
-      text += found[i];
-    }
-    return text;
-  }
-};
-
 // Modules with a weight whose names match.
-std::set<std::string> ModulesThatMatch(const ModulePatterns& pattern, const Modules& modules) {
+std::set<std::string> ModulesThatMatch(const ModulePatterns& pattern, const NamedModules& modules) {
   std::set<std::string> found;
   for (const LayerSpec& spec : modules.specs) {
     for (const TensorSpec& tensor : spec.parameters) {
@@ -49,60 +27,6 @@ std::set<std::string> ModulesThatMatch(const ModulePatterns& pattern, const Modu
     }
   }
   return found;
-}
-
-// Modules with a weight that match, or that lie in a module that does, as in PEFT's
-// modules_to_save.
-std::set<std::string> ModulesWithin(const ModulePatterns& pattern, const Modules& modules) {
-  std::set<std::string> found;
-  for (const LayerSpec& spec : modules.specs) {
-    for (const TensorSpec& tensor : spec.parameters) {
-      if (pattern.MatchWithin(tensor.name, modules.names)) found.insert(ModuleOf(tensor.name));
-    }
-  }
-  return found;
-}
-
-// Refuses to train a part of a group in full: one product has all its weights' gradients or none.
-void CheckGroups(const std::string& key, const std::set<std::string>& trained,
-                 const std::vector<LayerSpec>& specs) {
-  for (const LayerSpec& spec : specs) {
-    std::map<int, std::pair<std::string, std::string>> groups;  // a name that is trained, one not
-    for (const LinearSpec& linear : spec.linear_layers) {
-      const std::string name = spec.name + "." + linear.suffix;
-      auto& [with, without] = groups[linear.group];
-      (trained.count(name) > 0 ? with : without) = name;
-      if (with.empty() || without.empty()) continue;
-      throw ConfigError(fmt::format(
-          "{}.train: {} is trained in full and {} is not, but they are one product of their input; "
-          "name both, or neither",
-          key, with, without));
-    }
-  }
-}
-
-// Refuses our name of a part of a module that the model's own code, and so PEFT, has as one.
-void RefusePart(const std::string& key, const std::string& text, const ModulePatterns& pattern,
-                const Modules& modules) {
-  std::string example, instead;
-  std::set<std::string> seen;
-  for (const LayerSpec& spec : modules.specs) {
-    if (spec.unused || IsAmong(spec, modules.without)) continue;
-    for (const LinearSpec& linear : spec.linear_layers) {
-      const std::string name = spec.name + "." + linear.suffix;
-      const FileWeight place = modules.names.ModuleInMemory(name);
-      if (place.rows.whole() || !pattern.MatchOurs(name)) continue;
-      if (example.empty()) example = place.name;
-      const size_t last = place.name.rfind('.'), before = place.name.rfind('.', last - 1);
-      const std::string fused = place.name.substr(before + 1);
-      if (seen.insert(fused).second) instead += (instead.empty() ? "" : " or ") + fused;
-    }
-  }
-  if (example.empty()) return;
-  throw ConfigError(
-      fmt::format("{}: '{}' is a part of {} in the model's own code, which is one layer there and "
-                  "to PEFT; write {}, which means all parts",
-                  key, text, example, instead));
 }
 
 // "a, b" of "a,b".
@@ -115,7 +39,7 @@ std::string WithSpaces(const std::string& names) {
 }
 
 [[noreturn]] void FailTarget(const std::string& key, const std::string& text,
-                             const ModulePatterns& pattern, const Modules& modules) {
+                             const ModulePatterns& pattern, const NamedModules& modules) {
   // As other trainers write them.
   if (text == "all") {
     throw ConfigError(fmt::format(
@@ -144,7 +68,7 @@ std::string WithSpaces(const std::string& names) {
 }
 
 [[noreturn]] void FailTrain(const std::string& key, const std::string& text,
-                            const ModulePatterns& pattern, const Modules& modules) {
+                            const ModulePatterns& pattern, const NamedModules& modules) {
   RefusePart(key + ".train", text, pattern, modules);
   throw ConfigError(fmt::format(
       "{}.train: '{}' matches no module of this model; names are such as {}, and those of modules "
@@ -160,7 +84,7 @@ void ResolveLora(const std::string& key, ModelConfig* config) {
   ModelConfig plain = *config;
   plain.lora = {};
   plain.quantize = {};
-  const Modules modules = {LayerSpecs(plain), WeightNamesOf(*config), lora.without};
+  const NamedModules modules = {LayerSpecs(plain), WeightNamesOf(*config), lora.without};
   std::set<std::string> targets, trained;
   for (const std::string& text : lora.targets) {
     const ModulePatterns pattern({text}, key + ".targets");
@@ -179,7 +103,7 @@ void ResolveLora(const std::string& key, ModelConfig* config) {
     if (found.empty()) FailTrain(key, text, pattern, modules);
     trained.insert(found.begin(), found.end());
   }
-  CheckGroups(key, trained, modules.specs);
+  CheckGroups(key + ".train", trained, modules.specs);
   for (const std::string& name : trained) targets.erase(name);
   if (targets.empty()) {
     throw ConfigError(key +

@@ -30,7 +30,7 @@ Parameter& Layer::Add(const TensorSpec& spec) {
   parameter->component = ComponentName(spec_.component);
   parameter->shape = spec.shape;
   parameter->role = spec.role;
-  parameter->trainable = spec.role != ParameterRole::kBase;
+  parameter->trainable = MayTrain(spec.role);
   parameter->packs = spec.packing != Packing::kNone;
   parameter->part.owner = tensor_.rank == 0;
   if (spec.split.by != Split::By::kNothing) {

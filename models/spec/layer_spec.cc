@@ -58,7 +58,7 @@ int64_t LayerSpec::LargestPart(int tensor_ranks) const {
 int64_t LayerSpec::LargestTrained(int tensor_ranks) const {
   int64_t count = 0;
   for (const TensorSpec& tensor : parameters) {
-    if (tensor.role != ParameterRole::kBase) count += tensor.LargestPart(tensor_ranks);
+    if (MayTrain(tensor.role)) count += tensor.LargestPart(tensor_ranks);
   }
   return count;
 }
@@ -146,8 +146,9 @@ bool IsAmong(const LayerSpec& spec, const std::vector<std::string>& components) 
 }
 
 bool IsTrained(const LayerSpec& spec, const std::vector<std::string>& frozen) {
-  const bool tied = !spec.tied.name.empty() && spec.tied.role != ParameterRole::kBase;
-  return !spec.unused && !IsAmong(spec, frozen) && (tied || spec.trained_count() > 0);
+  const bool tied = !spec.tied.name.empty() && MayTrain(spec.tied.role);
+  const bool is_frozen = !spec.unfrozen && IsAmong(spec, frozen);
+  return !spec.unused && !is_frozen && (tied || spec.trained_count() > 0);
 }
 
 }  // namespace equipoise

@@ -86,6 +86,9 @@ struct LayerSpec {
   // Weights that nothing computes with: never trained, but loaded, saved and exported. The layer's
   // output is its input.
   bool unused = false;
+  // Trained, all of it or the parameters whose role says so, although its component is frozen
+  // (ModelConfig::unfreeze).
+  bool unfrozen = false;
 
   int64_t parameter_count() const;  // of the whole layer
   int64_t LargestPart(int tensor_ranks) const;

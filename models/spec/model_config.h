@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -135,6 +136,8 @@ struct ModelConfig {
   Json video_preprocessor;
   LoraConfig lora;          // adapters over the frozen model
   QuantizeConfig quantize;  // of what is frozen under them
+  // Modules (our names) that are trained although their components are frozen.
+  std::set<std::string> unfreeze;
   // Pixels of a picture at its own size, and of a video, in place of those settings; 0: as they
   // are.
   int64_t min_pixels = 0, max_pixels = 0, min_video_pixels = 0, max_video_pixels = 0;

@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 #include <numeric>
 
+#include "models/families/resolve_unfreeze.h"
 #include "tests/models/model_support.h"
 
 namespace equipoise {
@@ -257,12 +258,18 @@ TEST_CASE("a frozen prefix keeps nothing and changes no other gradient", "[model
   struct Case {
     std::vector<std::string> freeze;
     size_t kept;
+    std::vector<std::string> unfreeze = {};
   };
   // Patch embedding and two ViT blocks; projector; embedding, two decoder blocks and head.
-  for (const Case& c : {Case{{}, 8}, Case{{"vision"}, 5}, Case{{"vision", "projector"}, 4},
-                        Case{{"llm"}, 8}, Case{{"projector"}, 8}, Case{{"vision", "llm"}, 5},
-                        Case{{"vision", "projector", "llm"}, 0}}) {
-    TestModel model = MakeModel(config, at::kFloat, c.freeze);
+  for (const Case& c :
+       {Case{{}, 8}, Case{{"vision"}, 5}, Case{{"vision", "projector"}, 4}, Case{{"llm"}, 8},
+        Case{{"projector"}, 8}, Case{{"vision", "llm"}, 5}, Case{{"vision", "projector", "llm"}, 0},
+        Case{{"vision"}, 6, {"vision[-1:]"}}, Case{{"vision", "projector", "llm"}, 2, {"llm[-1:]"}},
+        Case{{"vision", "projector", "llm"}, 1, {"lm_head"}},
+        Case{{"vision", "projector", "llm"}, 2, {"layers.1.mlp"}}}) {
+    ModelConfig parts = config;
+    ResolveUnfreeze(c.unfreeze, c.freeze, &parts);
+    TestModel model = MakeModel(parts, at::kFloat, c.freeze);
     model.stage->Forward(0, batches[0], {}, 0.1);
     CHECK(model.stage->num_kept() == c.kept);
     model.stage->Backward(0, {});

@@ -14,6 +14,7 @@
 #include "configs/base/json.h"
 #include "models/families/families.h"
 #include "models/families/modules.h"
+#include "models/families/resolve_unfreeze.h"
 #include "models/spec/layer_spec.h"
 #include "models/weights/packed_part.h"
 #include "parallel/schedule/builders.h"
@@ -245,17 +246,10 @@ ZeroOptimizer MakeOptimizer(const Cell& cell, ParallelModel& model) {
                        model.shards(), model.optimizer_groups());
 }
 
-// Components that the cell freezes have no adapters.
-ModelConfig AdaptedModel(const Cell& cell) {
-  ModelConfig config = CellModel(cell.model);
-  config.lora.without = cell.freeze;
-  return config;
-}
-
 // What all ranks of a cell have in common.
 struct Shared {
   explicit Shared(const Cell& cell)
-      : config(AdaptedModel(cell)),
+      : config(ModelOf(cell)),
         plan(CellPlan(cell, config)),
         batches(CellBatches(cell, config)),
         weight(TotalWeight(batches)),
@@ -431,6 +425,7 @@ std::string ToString(const Cell& cell) {
   text += " M " + std::to_string(cell.micro_batches) + " " + cell.precision;
   if (cell.fp8) text += " fp8";
   for (const std::string& module : cell.freeze) text += " frozen " + module;
+  for (const std::string& part : cell.unfreeze) text += " but " + part;
   if (cell.recompute != "none") text += " recompute " + cell.recompute;
   if (cell.offloaded != ShardedState::kNone)
     text += fmt::format(" offloaded {}", ZeroStage(cell.offloaded));
@@ -472,6 +467,14 @@ ModelConfig CellModel(const std::string& name) {
     return config;
   }
   return TinyText(name.substr(0, name.find('-')), name == "qwen2-tied");
+}
+
+// Components that the cell freezes have no adapters.
+ModelConfig ModelOf(const Cell& cell) {
+  ModelConfig config = CellModel(cell.model);
+  config.lora.without = cell.freeze;
+  ResolveUnfreeze(cell.unfreeze, cell.freeze, &config);
+  return config;
 }
 
 CellResult RunCell(const Cell& cell, const CellDevices& devices, const CellFolders& folders) {

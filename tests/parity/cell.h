@@ -33,7 +33,7 @@ struct Cell {
   std::vector<int> stage_begins;   // empty: as even as can be
   std::string precision = "fp32";  // or bf16, fp16; the last with a scaled loss
   bool fp8 = false;                // linear layers of blocks, beside bf16
-  std::vector<std::string> freeze;
+  std::vector<std::string> freeze, unfreeze;  // as in the section `model`
   // By layer: none | vision+llm, llm (these modules whole) | attention | mlp | random SEED
   std::string recompute = "none";
   int steps = 3;  // of AdamW, on the same batches
@@ -60,6 +60,9 @@ std::string ToString(const Cell& cell);
 // "+vocabulary" adapters of that kind on all linear layers, "+int8" over quantised ones,
 // "+vocabulary" beside an embedding that is trained in full.
 ModelConfig CellModel(const std::string& name);
+
+// The model with what the cell freezes and unfreezes.
+ModelConfig ModelOf(const Cell& cell);
 
 Plan CellPlan(const Cell& cell, const ModelConfig& config);
 // The same model, batches and frozen modules in one process, without recomputation.

@@ -17,7 +17,7 @@ namespace {
 
 // Whether the head is on another stage than the embedding.
 bool HeadIsApart(const Cell& cell) {
-  const ModelConfig config = CellModel(cell.model);
+  const ModelConfig config = ModelOf(cell);
   const std::vector<LayerSpec> layers = LayerSpecs(config);
   const auto embedding = std::find_if(layers.begin(), layers.end(), [](const LayerSpec& layer) {
     return layer.kind == kTokenEmbedding;

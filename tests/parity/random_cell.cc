@@ -112,6 +112,18 @@ void ThrowRest(Cell& cell, Dice& dice) {
   ThrowSequence(cell);
 }
 
+// Trains a part of one of the frozen modules in one cell in two that has such. With dice of its
+// own, as ThrowBubbles().
+void ThrowUnfreeze(Cell& cell) {
+  if (cell.freeze.empty() || cell.prefetch || cell.model.find('+') != std::string::npos) return;
+  const std::string thrown = cell.modality + " unfreeze " + std::to_string(cell.ranks());
+  Dice dice(static_cast<unsigned>(std::hash<std::string>()(thrown)));
+  if (dice.Throw(2) != 0 || cell.freeze.front() == "projector") return;
+  const std::string& module =
+      cell.freeze[static_cast<size_t>(dice.Throw(static_cast<int>(cell.freeze.size())))];
+  cell.unfreeze = {dice.Pick<std::string>({module + "[-1:]", module + "[:1]", "mlp"})};
+}
+
 }  // namespace
 
 Cell RandomCell(Dice& dice, int most_ranks) {
@@ -128,6 +140,7 @@ Cell RandomCell(Dice& dice, int most_ranks) {
   ThrowRest(cell, dice);
   ThrowGrids(cell);
   ThrowAdapters(cell);
+  ThrowUnfreeze(cell);
   ThrowContext(cell, most_ranks);
   ThrowZeroRanks(cell);
   return cell;

@@ -8,6 +8,8 @@
 #include <catch2/catch.hpp>
 #include <cstdio>
 #include <string>
+#include <tuple>
+#include <vector>
 
 #include "tests/parity/cell.h"
 #include "tests/trainer/scratch_folder.h"
@@ -140,7 +142,9 @@ TEST_CASE("sharded parity: a checkpoint of any stage of ZeRO is read by any othe
   cell.micro_batches = 2;
   cell.zero = GENERATE(0, 1, 2, 3);
   cell.precision = GENERATE("fp32", "bf16", "fp16");
-  cell.freeze = {"projector"};
+  std::tie(cell.freeze, cell.unfreeze) =
+      GENERATE(table<std::vector<std::string>, std::vector<std::string>>(
+          {{{"projector"}, {}}, {{"vision"}, {"vision_tower.*mlp"}}}));
   const CellResult saved = RunCell(cell, {}, {.load = "", .save = folder.path()});
   Cell next = cell;
   for (const int zero : {0, 1, 2, 3}) {

@@ -36,6 +36,9 @@ const std::vector<Row> kKeys = {
      "freeze_vit freeze_vision_tower freeze_aligner freeze_multi_modal_projector "
      "freeze_language_model tune_mm_llm tune_mm_mlp tune_mm_vision tune_mm_mlp_adapter "
      "mm_tunable_parts"},
+    {"model.unfreeze",
+     "unfreeze_vit_layers freeze_trainable_layers trainable_parameters trainable_parameters_regex "
+     "freeze_extra_modules unfreeze_lm_head freeze_parameters"},
     {"model.projector.feature_layer", "vision_select_layer"},
     {"model.projector.downsample_ratio", "down_sample_ratio"},
     {"model.drop_path", "drop_path_rate"},

@@ -16,6 +16,8 @@
 #include "balance/load/partition.h"
 #include "configs/base/json.h"
 #include "models/families/presets.h"
+#include "models/families/resolve_unfreeze.h"
+#include "models/families/unfreeze.h"
 #include "models/stages/model.h"
 #include "models/stages/stage_layout.h"
 #include "models/weights/safetensors.h"
@@ -121,6 +123,20 @@ int64_t ForecastBytes(const ModelConfig& config, const Mesh& mesh, const Modules
   return bytes * mesh.data * mesh.tensor;
 }
 
+// What all ranks of a mesh hold.
+double HeldBytes(const ModelConfig& config, const Mesh& mesh, const Modules& freeze) {
+  const int64_t before = GetCpuMemory().current_bytes;
+  int64_t held = 0;
+  RunRanks(mesh.ranks(), [&](Communicator& world) {
+    Rank rank(config, mesh, freeze, world);
+    rank.Draw(config);
+    Barrier(world);
+    if (world.rank() == 0) held = GetCpuMemory().current_bytes - before;
+    Barrier(world);
+  });
+  return static_cast<double>(held);
+}
+
 TEST_CASE("the bytes of weights, gradients and moments are those forecast", "[frozen][cpu]") {
   CountCpuMemory();
   const ModelConfig config = PresetConfig("quickstart");
@@ -133,18 +149,22 @@ TEST_CASE("the bytes of weights, gradients and moments are those forecast", "[fr
   const Modules freeze = GENERATE(Modules{}, Modules{"vision"}, Modules{"vision", "llm"});
   INFO(mesh.data << " x " << mesh.pipeline << " x " << mesh.tensor << " ZeRO " << mesh.zero << " "
                  << mesh.dtype << ", " << freeze.size() << " modules frozen");
-  const int64_t before = GetCpuMemory().current_bytes;
-  int64_t held = 0;
-  RunRanks(mesh.ranks(), [&](Communicator& world) {
-    Rank rank(config, mesh, freeze, world);
-    rank.Draw(config);
-    Barrier(world);
-    if (world.rank() == 0) held = GetCpuMemory().current_bytes - before;
-    Barrier(world);
-  });
   // Tables of positions, and what parameters are padded to, are not counted.
   const auto forecast = static_cast<double>(ForecastBytes(config, mesh, freeze));
-  CHECK(static_cast<double>(held) == Approx(forecast).epsilon(0.01));
+  CHECK(HeldBytes(config, mesh, freeze) == Approx(forecast).epsilon(0.01));
+}
+
+TEST_CASE("so are those of a module of which a part is trained", "[frozen][cpu]") {
+  CountCpuMemory();
+  const Modules freeze = {"vision", "llm"};
+  ModelConfig config = PresetConfig("quickstart");
+  ResolveUnfreeze({GENERATE("vision[-1:]", "llm[:1]", "mlp", "lm_head")}, freeze, &config);
+  const Mesh mesh = GENERATE(Mesh{}, Mesh{2, 1, 1, 1}, Mesh{1, 2}, Mesh{1, 1, 2},
+                             Mesh{1, 1, 1, 0, at::kFloat, at::kBFloat16});
+  INFO(mesh.data << " x " << mesh.pipeline << " x " << mesh.tensor << " ZeRO " << mesh.zero << " "
+                 << mesh.dtype << ", " << DescribeUnfrozen(config));
+  const double held = HeldBytes(config, mesh, freeze);
+  CHECK(held == Approx(static_cast<double>(ForecastBytes(config, mesh, freeze))).epsilon(0.01));
 }
 
 TEST_CASE("an 8B of which the projector alone is trained takes its weights in bf16",

@@ -445,7 +445,7 @@ TEST_CASE("an encoder that cannot run a step ahead is refused") {
   for (const Words& freeze : {Words{}, Words{"projector"}, Words{"llm"}}) {
     CHECK(refusal(Prefetching(freeze), model) ==
           "parallel.prefetch: vision is trained, or has adapters, and its features change in every "
-          "step; add vision to model.freeze, or leave parallel.prefetch out");
+          "step; freeze all of it (model.freeze), or leave parallel.prefetch out");
   }
   ModelConfig text = model;
   text.has_vision = false;

@@ -74,7 +74,8 @@ void RequireFolder(const std::string& out) {
 int RunProfile(const Arguments& arguments, MpiEnvironment& mpi) {
   RequireFolder(arguments.out);
   RunConfig config = ReadRunConfig(arguments.config, ParseOverrides(arguments.set));
-  const ModelConfig model = ModelConfigOf(config);
+  ModelConfig model = ModelConfigOf(config);
+  model.unfreeze.clear();  // what a frozen layer costs follows from the times of a trained one
   const RunSetup setup = SetUpRun(config, mpi);
   const MeasureOptions options{ThisDevice(setup.precision, setup.device), setup.precision,
                                arguments.sweeps, setup.device};

@@ -15,6 +15,7 @@
 #include "configs/yaml/config_json.h"
 #include "models/families/adapters.h"
 #include "models/families/families.h"
+#include "models/families/unfreeze.h"
 #include "models/spec/layer_load.h"
 #include "parallel/device.h"
 #include "parallel/mesh.h"
@@ -91,6 +92,7 @@ Replica::Replica(RunContext& context, const ModelConfig& config, const Plan& pla
                ToString(context.setup.precision), context.config.train.precision,
                DescribePlan(plan), accumulation_, at::get_num_threads());
   if (config.lora.on()) spdlog::info("{}", DescribeLora(config));
+  if (!config.unfreeze.empty()) spdlog::info("{}", DescribeUnfrozen(config));
 }
 
 void Replica::Build() {

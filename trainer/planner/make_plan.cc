@@ -115,7 +115,7 @@ void PinPrefetch(const RunConfig& config, const ModelConfig& model, EncoderPins&
   if (specs[static_cast<size_t>(layers)].component != Component::kEncoder) return;
   throw ConfigError(key +
                     "vision is trained, or has adapters, and its features change in every step; "
-                    "add vision to model.freeze, or leave parallel.prefetch out");
+                    "freeze all of it (model.freeze), or leave parallel.prefetch out");
 }
 
 // Throws ConfigError where given stages of an encoder in the bubbles do not hold its layers.
@@ -283,8 +283,11 @@ void RequireContext(const RunConfig& config, const ModelConfig& model) {
   // Masks are drawn by the place of a row among all rows of the pictures.
   const bool adapted = std::any_of(specs.begin(), specs.begin() + layers,
                                    [](const LayerSpec& spec) { return spec.adapter_dropout > 0; });
-  if (!adapted && (model.vision.drop_path_rate == 0 || IsAmong(specs.front(), config.model.freeze)))
-    return;
+  const bool trained =
+      std::any_of(specs.begin(), specs.begin() + layers, [&config](const LayerSpec& spec) {
+        return spec.component == Component::kEncoder && IsTrained(spec, config.model.freeze);
+      });
+  if (!adapted && (model.vision.drop_path_rate == 0 || !trained)) return;
   throw ConfigError(fmt::format(
       "{}the encoder draws at random, which context ranks cannot do alike; set {} to 0, or leave "
       "parallel.context out",

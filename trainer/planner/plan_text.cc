@@ -10,6 +10,7 @@
 #include "balance/costs/memory_model.h"
 #include "models/families/adapters.h"
 #include "models/families/families.h"
+#include "models/families/unfreeze.h"
 #include "trainer/outputs/html_text.h"
 #include "trainer/planner/plan_report.h"
 #include "trainer/planner/plan_yaml.h"
@@ -236,8 +237,10 @@ void PrintLayers(const PlanReport& report, std::ostream& out) {
     out << " " << specs[begin].title;
   }
   out << "\n";
-  const std::string adapters = DescribeLora(report.request.model);
-  if (!adapters.empty()) out << adapters << "\n";
+  for (const std::string& line :
+       {DescribeLora(report.request.model), DescribeUnfrozen(report.request.model)}) {
+    if (!line.empty()) out << line << "\n";
+  }
 }
 
 void PrintBubbles(const BubbleShares& bubbles, std::ostream& out) {

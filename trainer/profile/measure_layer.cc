@@ -134,7 +134,7 @@ struct LayerMeter::Impl {
   Memory MeasureMemory(const Tensors& on, Recompute recompute);
   void SetTrainable(bool trainable) {
     for (Parameter* p : parameters.parameters()) {
-      p->trainable = trainable && p->role != ParameterRole::kBase;
+      p->trainable = trainable && MayTrain(p->role);
     }
   }
 

@@ -17,6 +17,12 @@ bool Holds(const std::vector<Parameter*>& parameters, const Parameter* parameter
   return std::find(parameters.begin(), parameters.end(), parameter) != parameters.end();
 }
 
+// The model with nothing that is trained of a frozen component.
+ModelConfig AllFrozen(ModelConfig config) {
+  config.unfreeze.clear();
+  return config;
+}
+
 // Pairs of pipeline ranks that hold successive stages.
 std::vector<std::pair<int, int>> Neighbours(const StageGraph& graph) {
   std::vector<std::pair<int, int>> pairs;
@@ -39,7 +45,7 @@ ParallelModel::ParallelModel(const ModelConfig& config, const Plan& plan, const 
       recorder_(recorder),
       plan_schedule_(plan),
       costs_(options.costs),
-      forward_only_(config, plan, kAllComponents) {
+      forward_only_(AllFrozen(config), plan, kAllComponents) {
   Communicator& shards = groups_.shards();
   Communicator& pipeline = groups_.along(Axis::kPipeline);
   ModelPart::Options part = options.part;

@@ -18,6 +18,7 @@
 #include "models/families/modules.h"
 #include "models/families/preprocessor.h"
 #include "models/families/presets.h"
+#include "models/families/resolve_unfreeze.h"
 #include "models/spec/image_spec.h"
 #include "models/weights/peft_config.h"
 #include "trainer/settings/hub_cache.h"
@@ -123,6 +124,17 @@ void CheckBaseModules(const ModelSection& section, const ModelConfig& model) {
       "it out");
 }
 
+void SetUnfreeze(const ModelSection& model, ModelConfig* config) {
+  if (model.unfreeze.empty()) return;
+  if (config->lora.on()) {
+    throw ConfigError(
+        "model.unfreeze: beside model.adapter, which freezes the model by itself; name what is "
+        "trained in full beside adapters in model.adapter.train, and leave this out");
+  }
+  CheckModules(*config, model.freeze, "model.freeze");
+  ResolveUnfreeze(model.unfreeze, model.freeze, config);
+}
+
 // A model from the parts model.vision and model.llm.
 ModelConfig JoinedConfig(const ModelSection& model) {
   CheckParts(model);
@@ -195,7 +207,10 @@ bool NamesModel(const ModelSection& model) {
   return !(model.hf.empty() && model.preset.empty() && model.vision.empty() && model.llm.empty());
 }
 
-ModelConfig ModelConfigOf(const ModelSection& model) {
+namespace {
+
+// The configuration of the model alone, with its adapters.
+ModelConfig GivenConfig(const ModelSection& model) {
   if (!model.vision.empty() || !model.llm.empty()) return JoinedConfig(model);
   if (!EqualConfig(model.projector, ProjectorSection())) {
     throw ConfigError(
@@ -231,6 +246,14 @@ ModelConfig ModelConfigOf(const ModelSection& model) {
   throw ConfigError(
       "model.hf: is empty; give the folder that holds the model's config.json, or model.preset, or "
       "model.vision and model.llm");
+}
+
+}  // namespace
+
+ModelConfig ModelConfigOf(const ModelSection& model) {
+  ModelConfig config = GivenConfig(model);
+  SetUnfreeze(model, &config);
+  return config;
 }
 
 void RequireTrained(const ModelConfig& config) {

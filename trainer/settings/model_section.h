@@ -8,9 +8,10 @@ namespace equipoise {
 // Whether a model is given: model.hf, model.preset, or the parts model.vision and model.llm.
 bool NamesModel(const ModelSection& model);
 
-// The configuration of that model, with its adapters; no weights are read. Parts are joined, and
-// the vocabulary grows by the tokens for pictures that it has no row for. Throws ConfigError when
-// none or several are given, or one part alone, and as ReadModelConfig() and JoinParts() do.
+// The configuration of that model, with its adapters and what model.unfreeze names; no weights are
+// read. Parts are joined, and the vocabulary grows by the tokens for pictures that it has no row
+// for. Throws ConfigError when none or several are given, or one part alone, and as
+// ReadModelConfig() and JoinParts() do.
 ModelConfig ModelConfigOf(const ModelSection& model);
 // The same of a model to be trained, with what the section `data` says of pictures (data.pixels)
 // and videos. Throws as RequireTrained() too, and ConfigError for model.base_modules that has no

@@ -27,7 +27,7 @@ struct ModelSection {
   std::string vision, llm;
   ProjectorSection projector;
   std::string init = "pretrained";
-  std::vector<std::string> freeze;
+  std::vector<std::string> freeze, unfreeze;
   std::optional<double> drop_path;
   AdapterSection adapter;
   std::string base = "none";
@@ -43,6 +43,9 @@ struct ModelSection {
     visit("projector", projector, "the projector between them");
     visit("init", init, "weights of the first step", OneOf({"random", "pretrained"}));
     visit("freeze", freeze, "modules that are not trained: vision, projector, llm");
+    visit("unfreeze", unfreeze,
+          "what is trained of them all the same: blocks, as vision[-8:] (the last eight), or names "
+          "of modules and regular expressions on them, such as lm_head");
     visit(
         "drop_path", drop_path,
         "stochastic depth of an InternViT that is trained: the share of tiles that skip a half of "
