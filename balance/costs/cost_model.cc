@@ -144,8 +144,8 @@ CostModel::CostModel(const ModelConfig& config, const Cluster& cluster, const Op
     const int64_t trained = IsTrained(specs_[i], options.frozen) ? specs_[i].trained_count() : 0;
     if (i == 0 || specs_[i].kind != specs_[i - 1].kind || specs_[i].shape != specs_[i - 1].shape ||
         trained != groups_.back().trained_whole) {
-      Group group{.work = shared[i]};
-      group.trained_whole = trained;
+      Group group;
+      group.work = shared[i], group.trained_whole = trained;
       group.tensor = TensorOf(static_cast<int>(i));
       group.trainable = IsTrained(specs_[i], options.frozen);
       group.has_backward = before || group.trainable;

@@ -270,7 +270,7 @@ TEST_CASE("files that are no YAML text, too deep or too large are refused") {
       {"train: [1\nlr: 2",
        "f.yaml:2:3: not YAML (end of sequence flow not found); correct the line"},
       {"freeze: [a, vision[-8:], \"llm[:2]\"]",
-       "f.yaml:1:20: not YAML (end of sequence flow not found); write \"vision[-8:]\" in quotes"},
+       "f.yaml:1:19: not YAML (end of sequence flow not found); write \"vision[-8:]\" in quotes"},
       {"train: \"a", "f.yaml:1:10: not YAML (illegal EOF in scalar); correct the line"},
       {"freeze:\n- \xff", "f.yaml:2:3: not text in UTF-8; save the file as UTF-8"},
       {"freeze: \xed\xa0\x80", "f.yaml:1:9: not text in UTF-8; save the file as UTF-8"},

@@ -13,11 +13,11 @@ import parity
 import reference
 import transformers_oracle_test as oracle
 
-# What model.unfreeze trains, in the words of Transformers.
+# What model.unfreeze trains, in the words of Transformers; LAST: the number of the last block.
 UNFROZEN = {
-    "a block of the encoder": ("vision", ["vision[-1:]"], r"vision_tower.*layer\.1\."),
+    "a block of the encoder": ("vision", ["vision[-1:]"], r"vision_tower.*layer\.LAST\."),
     "a block of the language model, the head": (
-        "vision,llm", ["llm[-1:]", "lm_head"], r"language_model.layers\.1\.|lm_head"),
+        "vision,llm", ["llm[-1:]", "lm_head"], r"language_model.layers\.LAST\.|lm_head"),
     "parts of blocks": ("vision,projector,llm", ["language_model.*mlp", "vision_tower.*attention"],
                         r"language_model.*mlp|vision_tower.*attention"),
 }
@@ -42,6 +42,9 @@ def compare_unfrozen(report, name, what, parts, tied):
 
     with tempfile.TemporaryDirectory() as folder:
         model = oracle.build(name, seed=5)
+        part = model.config.text_config if "language_model" in pattern else (
+            model.config.vision_config)
+        pattern = pattern.replace("LAST", str(part.num_hidden_layers - 1))
         model.save_pretrained(folder)
         samples = oracle.make_samples(True, seed=5)
         key_of = reference.key_map(model, folder)

@@ -118,6 +118,9 @@ bool IsZeroInExactArithmetic(const std::string& name);
 // What `name` begins with, of this shape.
 at::Tensor FirstWeight(const std::string& name, const std::vector<int64_t>& shape);
 
+// Whether `weight` is `first`, or that rounded to 16 bits, as frozen weights are held.
+bool IsFrozenAt(const at::Tensor& first, const at::Tensor& weight);
+
 // How far the steps of `a` went from those of `b`: |a - b| beside the way of b, |b - FirstWeight|.
 // Weights that have not moved at all are at 1, whatever their size, and opposite ways at 2. Without
 // those whose gradient is zero in exact arithmetic, and frozen ones, which differ by the rounding

@@ -13,13 +13,6 @@
 namespace equipoise::testing {
 namespace {
 
-// Whether `weight` is `first`, or that rounded to 16 bits.
-bool IsFrozenAt(const at::Tensor& first, const at::Tensor& weight) {
-  const auto rounded = [&](at::ScalarType dtype) { return first.to(dtype).to(weight.dtype()); };
-  return weight.equal(first.to(weight.dtype())) || weight.equal(rounded(at::kBFloat16)) ||
-         weight.equal(rounded(at::kHalf));
-}
-
 double Worst(const MoveError& moves) { return std::max(moves.worst, moves.key_biases); }
 
 }  // namespace
@@ -33,6 +26,12 @@ at::Tensor FirstWeight(const std::string& name, const std::vector<int64_t>& shap
   if (name.find("norm") != std::string::npos && name.find("weight") != std::string::npos)
     whole.add_(1);
   return whole;
+}
+
+bool IsFrozenAt(const at::Tensor& first, const at::Tensor& weight) {
+  const auto rounded = [&](at::ScalarType dtype) { return first.to(dtype).to(weight.dtype()); };
+  return weight.equal(first.to(weight.dtype())) || weight.equal(rounded(at::kBFloat16)) ||
+         weight.equal(rounded(at::kHalf));
 }
 
 MoveError CompareMoves(const std::map<std::string, at::Tensor>& a,

@@ -36,7 +36,7 @@ void CheckMoves(const Cell& cell, const CellResult& result) {
   size_t frozen = 0;
   for (const auto& [name, weight] : result.weights) {
     INFO(name);
-    const bool moved = !weight.equal(FirstWeight(name, weight.sizes().vec()));
+    const bool moved = !IsFrozenAt(FirstWeight(name, weight.sizes().vec()), weight);
     const auto gradient = result.gradients.find(name);
     const bool has_gradient =
         gradient != result.gradients.end() && gradient->second.count_nonzero().item<int64_t>() > 0;
@@ -146,8 +146,9 @@ TEST_CASE("unfreeze parity: a tied weight, alone and where only its norm is trai
   cell.pipeline = GENERATE(1, 2);
   std::tie(cell.data, cell.tensor, cell.zero) =
       GENERATE(table<int, int, int>({{1, 1, 0}, {2, 1, 1}, {2, 1, 3}, {1, 2, 0}}));
-  // The head's share of a tied weight is added apart where it lies on another stage.
-  Check(cell, cell.unfreeze[0] == "model.norm");
+  // The head's share of a tied weight is added apart where it lies on another stage, and ZeRO 3
+  // adds the ranks' gradients micro-batch by micro-batch.
+  Check(cell, cell.unfreeze[0] == "model.norm" && cell.zero < 3);
 }
 
 TEST_CASE("unfreeze parity: pictures at their own size", "[parity][cpu]") {
