@@ -48,6 +48,7 @@ Shapes ShapesOf(const ModelConfig& config) {
   Shapes shapes;
   for (const LayerSpec& layer : LayerSpecs(config)) {
     for (const TensorSpec& tensor : layer.parameters) {
+      if (tensor.role == ParameterRole::kAdapter) continue;  // over the projector that is read
       if (tensor.name.starts_with(kOurs)) shapes[tensor.name] = tensor.shape;
     }
   }

@@ -362,10 +362,10 @@ std::vector<std::string> LoadWeights(const std::vector<Parameter*>& parameters,
   return zeros;
 }
 
-void ReadWeight(Parameter& parameter, const ModelConfig& config, const std::string& path) {
-  const FolderWeights folder(path, config);
-  RequireWeights({&parameter}, folder);
-  LoadOne(parameter, folder, DeviceOf({&parameter}));
+void ReadWeight(Parameter& parameter, const ModelConfig& config, const WeightFolder& folder) {
+  const FolderWeights weights(folder, config);
+  RequireWeights({&parameter}, weights);
+  LoadOne(parameter, weights, DeviceOf({&parameter}));
 }
 
 void CheckWeights(const std::vector<Parameter*>& parameters, const ModelConfig& config,

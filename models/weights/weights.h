@@ -42,7 +42,7 @@ std::vector<std::string> LoadWeights(const std::vector<Parameter*>& parameters,
                                      const ModelConfig& config, const WeightFolder& folder);
 
 // Reads one weight, whole, as LoadWeights() does.
-void ReadWeight(Parameter& parameter, const ModelConfig& config, const std::string& folder);
+void ReadWeight(Parameter& parameter, const ModelConfig& config, const WeightFolder& folder);
 
 // Throws where LoadWeights() would for missing names and other shapes. Reads only the headers of
 // the files; parameters need no memory.

@@ -407,7 +407,10 @@ def refusals(results, folder, case):
             ("an encoder without weights", 4, (empty,), {"model__vision": empty}),
             ("an encoder with other weights", 4, (other, "weights are missing"),
              {"model__vision": other}),
-            ("adapters", 2, ("model.adapter", "export"), {"model__adapter__targets": "all-linear"}),
+            ("adapters beside a new projector", 2, ("model.adapter.train", "projector is new"),
+             {"model__adapter__targets": "all-linear", "model__freeze": "[]"}),
+            ("a new projector that is frozen", 2, ("model.freeze", "the projector is new"),
+             {"model__freeze": "[projector]"}),
             ("a layer that is not there", 2, ("feature_layer", "none of the encoder's 3 layers"),
              {"model__projector__feature_layer": 9})):
         for more in (("--dry-run",), ()):

@@ -83,7 +83,13 @@ TEST_CASE("settings that do not go with parts are refused in one line", "[traine
        "model.hf: folder beside model.vision and model.llm; give the one or the others"},
       {[](RunConfig& c) { c.model.preset = "quickstart"; }, "model.preset: quickstart beside"},
       {[](RunConfig& c) { c.model.adapter.targets = {"q_proj"}; },
-       "model.adapter: a new projector is trained first"},
+       "model.adapter.train: the projector is new, and beside adapters it would stay as it is"},
+      {[](RunConfig& c) { c.model.adapter.targets = {"all-linear"}; },
+       "model.adapter.train: the projector is new, and beside adapters it would stay as it is"},
+      {[](RunConfig& c) {
+         c.model.freeze = {"vision", "projector"};
+       },
+       "model.freeze: the projector is new, and frozen it would stay as it is drawn"},
       {[](RunConfig& c) { c.model.base = "nf4"; }, "model.base: needs adapters"},
       {[](RunConfig& c) { c.model.vision += "/none"; }, "no such folder"},
       {[](RunConfig& c) { c.model = {}, c.model.hf = "/"; },
@@ -100,6 +106,13 @@ TEST_CASE("settings that do not go with parts are refused in one line", "[traine
     row.change(config);
     CHECK_THROWS_WITH(ModelConfigOf(config), Contains(row.says));
   }
+  RunConfig adapted = folders.Config("clip");
+  adapted.model.adapter.targets = {"q_proj"};
+  adapted.model.adapter.train = {"multi_modal_projector"};
+  CHECK_NOTHROW(ModelConfigOf(adapted));
+  adapted.model.adapter.train.clear();
+  adapted.model.projector.weights = "mm_projector.bin";  // trained already
+  CHECK_NOTHROW(ModelConfigOf(adapted));
   RunConfig plain;
   plain.model.preset = "quickstart";
   plain.model.base_modules = {"llm", "vision"};

@@ -29,8 +29,8 @@ void CheckFirstFolders(const std::vector<Parameter*>& parameters, const ModelCon
 // says fewer layers, for one. Reads only the headers of the files. Throws DataError.
 std::vector<std::string> UnusedInFolders(const ModelConfig& model, const ModelSection& section);
 
-// What tells one base from another: a hash of the headers of model.hf's files, and of samples of
-// their values; for random weights the seed. Throws DataError.
+// What tells one base from another: a hash of the headers of the files that its weights are read
+// from, and of samples of their values; for random weights the seed. Throws DataError.
 std::string BaseIdentity(const ModelSection& section, uint64_t seed);
 
 }  // namespace equipoise

@@ -1,6 +1,7 @@
 #include "trainer/checkpoint/loaded_model.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "models/stages/model.h"
 #include "trainer/checkpoint/base_weights.h"
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/first_folders.h"
 
 namespace equipoise {
 
@@ -45,10 +47,13 @@ void CheckBase(const RunConfig& run, const std::string& checkpoint_dir) {
   if (!sections.contains("model") || !sections["model"].contains("base_weights")) return;
   const std::string now = BaseIdentity(run.model, static_cast<uint64_t>(run.train.seed));
   if (sections["model"]["base_weights"] == now) return;
-  throw ConfigError(
-      fmt::format("{}: its adapters were trained over another base than {}, or its weights changed "
-                  "since; give the folder that they were trained over as --set model.hf=FOLDER",
-                  checkpoint_dir, run.model.hf));
+  const bool parts = !run.model.llm.empty();
+  throw ConfigError(fmt::format(
+      "{}: its adapters were trained over another base than {}, or its weights changed since; give "
+      "{} that they were trained over as --set {}",
+      checkpoint_dir, fmt::join(FoldersRead(run.model), " and "),
+      parts ? "the folders" : "the folder",
+      parts ? "model.vision=FOLDER --set model.llm=FOLDER" : "model.hf=FOLDER"));
 }
 
 void LoadRun(LoadedModel& model, const RunConfig& run, const std::string& checkpoint_dir) {

@@ -33,7 +33,7 @@ struct LoadOptions {
 // Builds a model whose weights are not set yet.
 LoadedModel BuildModel(const ModelConfig& config, const LoadOptions& options);
 
-// Sets the weights of a run's first step: those of model.hf, and its adapters.
+// Sets the weights of a run's first step: those of its folders, and its adapters.
 void LoadFirstWeights(LoadedModel& model, const RunConfig& run);
 // Throws ConfigError where the base that a run's settings name is not the one that a checkpoint's
 // adapters were trained over, DataError where it cannot be read.

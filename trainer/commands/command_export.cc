@@ -1,5 +1,6 @@
 #include <ATen/ops/aminmax.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <cmath>
@@ -21,6 +22,7 @@
 #include "models/weights/weights.h"
 #include "parallel/packed_weight.h"
 #include "trainer/checkpoint/checkpoint_adapters.h"
+#include "trainer/checkpoint/first_folders.h"
 #include "trainer/checkpoint/loaded_model.h"
 #include "trainer/checkpoint/merge_adapters.h"
 #include "trainer/checkpoint/model_source.h"
@@ -146,6 +148,12 @@ int Export(const Arguments& arguments) {
   }
   if (config.lora.on() && !arguments.merge) {
     const std::string& base = run.model.hf;
+    if (!run.model.llm.empty()) {
+      std::fprintf(stderr,
+                   "the adapters lie over %s, no one folder that PEFT could load: with --merge the "
+                   "whole model is written\n",
+                   fmt::format("{}", fmt::join(FoldersRead(run.model), " and ")).c_str());
+    }
     WritePeft(arguments.out, config, base.empty() ? base : fs::absolute(base).string(),
               Exported(model, arguments.dtype, /*adapters=*/true));
     std::printf("%s\n", arguments.out.c_str());

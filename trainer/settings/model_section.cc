@@ -95,16 +95,25 @@ void CheckProjectorWeights(const ModelSection& model) {
       "model.projector.weights: is not read with model.init: random; leave one of them out");
 }
 
-// Throws for adapters over parts, which are read from several folders. `trained`: the projector is.
-[[noreturn]] void RefuseAdapters(bool trained) {
-  if (trained) {
+// Throws where a projector that is drawn at random would stay as it is.
+void RequireProjectorTrained(const ModelSection& model, const ModelConfig& config) {
+  if (model.init == "random") return;
+  if (std::find(model.freeze.begin(), model.freeze.end(), "projector") != model.freeze.end()) {
     throw ConfigError(
-        "model.adapter: adapters go over one folder; join the parts first: a run of train.steps: 1 "
-        "with train.lr: 0, which `equipoise export` makes a folder of (model.hf)");
+        "model.freeze: the projector is new, and frozen it would stay as it is drawn; leave it "
+        "out, or give a trained one in model.projector.weights");
   }
-  throw ConfigError(
-      "model.adapter: a new projector is trained first; train it with model.freeze: [vision, llm], "
-      "`equipoise export` it, and put adapters over that folder (model.hf)");
+  if (!config.lora.on()) return;
+  for (const LayerSpec& layer : LayerSpecs(config)) {
+    if (layer.component != Component::kConnector) continue;
+    for (const TensorSpec& tensor : layer.parameters) {
+      if (MayTrain(tensor.role)) continue;
+      throw ConfigError(
+          "model.adapter.train: the projector is new, and beside adapters it would stay as it is "
+          "drawn; set train: [multi_modal_projector], or give a trained one in "
+          "model.projector.weights");
+    }
+  }
 }
 
 // Why a model takes no limits on the pixels of its pictures, and what to do.
@@ -161,7 +170,7 @@ ModelConfig JoinedConfig(const ModelSection& model) {
   ModelConfig config = JoinParts(encoder, decoder, options);
   SetDropPath(model, &config);
   SetAdapters(model, &config);
-  if (config.lora.on()) RefuseAdapters(decoder.llava || !model.projector.weights.empty());
+  if (!decoder.llava && model.projector.weights.empty()) RequireProjectorTrained(model, config);
   return config;
 }
 
