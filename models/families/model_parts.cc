@@ -210,6 +210,17 @@ DecoderPart ReadDecoderPart(const std::string& folder) {
   return part;
 }
 
+std::optional<std::string> EncoderNamedIn(const std::string& folder) {
+  try {
+    const Json json = ReadFolderConfig("model.hf", folder);
+    const ConfigSection top{json, folder + "/config.json"};
+    if (IsOriginalLlava(top)) return ParseOriginalLlava(top).encoder;
+  } catch (const DataError&) {
+    return std::nullopt;  // told by who reads it for what it is
+  }
+  return std::nullopt;
+}
+
 WeightNames DecoderNames(const DecoderPart& decoder, const ModelConfig& joined) {
   ModelConfig named = joined;
   named.text.model_type = decoder.model_type;

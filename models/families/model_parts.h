@@ -47,6 +47,10 @@ struct DecoderPart {
 // for another model that has an encoder.
 DecoderPart ReadDecoderPart(const std::string& folder);
 
+// The encoder that a folder of a LLaVA-1.5 in its own form names (mm_vision_tower); nothing of any
+// other folder, or of one that cannot be read.
+std::optional<std::string> EncoderNamedIn(const std::string& folder);
+
 // The names of the weights in the folder of a decoder, after kLanguageModelPrefix, for the joined
 // model; of LLaVA's own form those of the projector and the encoder too.
 WeightNames DecoderNames(const DecoderPart& decoder, const ModelConfig& joined);

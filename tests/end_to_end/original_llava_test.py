@@ -178,6 +178,19 @@ def compare(results, folder, config):
     results.check("tensor ranks: the same but for rounding", all(
         abs(a - b) < 1e-5 for a, b in zip(losses["own_tensor"], losses["hf"])),
         str(losses["own_tensor"]))
+    cache = f"{folder}/hub"
+    snapshot = f"{cache}/models--{TOWER.replace('/', '--')}/snapshots/a"
+    shutil.copytree(f"{folder}/clip", snapshot)
+    os.environ["HF_HUB_CACHE"] = cache
+    done = tiny_case.run(config, 1, run__dir=f"{folder}/run_alone", model__vision='""',
+                         model__llm='""', model__hf=f"{folder}/own")
+    del os.environ["HF_HUB_CACHE"]
+    results.check("the folder alone, its encoder in the Hub's cache", done.returncode == 0 and
+                  tiny_case.losses(f"{folder}/run_alone") == losses["hf"], done.stderr[-600:])
+    done = tiny_case.run(config, 1, run__dir=f"{folder}/run_alone", train__steps=4,
+                         model__vision=snapshot)
+    results.check("goes on from the parts that it became", "step 3 of 4" in done.stderr,
+                  done.stderr[-600:])
     adapters = {"model__adapter__targets": "all-linear", "model__adapter__rank": 4,
                 "model__adapter__dora": "true"}
     for name in ("hf", "own", "with_tower", "file"):
@@ -263,7 +276,7 @@ def refusals(results, folders, config):
     no_parts = {"model__vision": '""', "model__llm": '""'}
     for name, code, words, settings in (
             *of_file, *of_config,
-            ("the folder alone", 4, ("model.llm", TOWER, "model.vision", "llava-hf"),
+            ("the folder alone", 4, (f"hf download {TOWER}", "model.llm", "model.vision"),
              no_parts | {"model__hf": f"{folder}/own"}),
             ("the folder alone, of any resolution", 4, ("spatial_unpad", "llava-hf/llava-v1.6"),
              no_parts | {"model__hf": f"{folder}/anyres"}),

@@ -8,7 +8,10 @@
 #include <filesystem>
 #include <fstream>
 #include <string_view>
+#include <utility>
 #include <vector>
+
+#include "models/families/model_parts.h"
 
 namespace equipoise {
 namespace {
@@ -96,6 +99,16 @@ std::optional<std::string> InModelScope(const HubName& name) {
   return std::nullopt;
 }
 
+void TakeEncoderNamed(ModelSection& model) {
+  if (model.hf.empty() || !model.vision.empty() || !model.llm.empty()) return;
+  const std::optional<std::string> encoder = EncoderNamedIn(model.hf);
+  if (!encoder) return;
+  const std::string folder = OrOnHub(*encoder, HubKind::kModel);
+  if (!IsFolder(folder)) return;
+  model.vision = folder;
+  model.llm = std::exchange(model.hf, "");
+}
+
 }  // namespace
 
 std::optional<std::string> CachedOnHub(const std::string& path, HubKind kind) {
@@ -130,6 +143,7 @@ void ResolveHubNames(RunConfig& config) {
   for (std::string* path :
        {&model.hf, &model.vision, &model.llm, &model.adapter.init, &config.data.tokenizer})
     *path = OrOnHub(*path, HubKind::kModel);
+  TakeEncoderNamed(model);
   for (std::vector<SourceConfig>* sources :
        {&config.data.train, &config.data.eval, &config.eval.answers}) {
     for (SourceConfig& source : *sources) {

@@ -25,7 +25,8 @@ std::string OrOnHub(const std::string& path, HubKind kind);
 std::string AdviceForMissing(const std::string& path);
 
 // Puts folders of the cache in place of names in model.hf, model.vision, model.llm,
-// model.adapter.init, data.tokenizer and the sources of data.
+// model.adapter.init, data.tokenizer and the sources of data. Where model.hf is a LLaVA-1.5 in its
+// own form, whose encoder another folder describes that is there, the two become its parts.
 void ResolveHubNames(RunConfig& config);
 
 }  // namespace equipoise
