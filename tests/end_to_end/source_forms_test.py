@@ -167,7 +167,7 @@ def main():
                   len(tiny_case.losses(f"{folder}/chat")) == 6, done.stderr[-500:])
     for name, given, code, words in (
             ("a data set of a hub", f"{{annotations: {info}, datasets: [hub]}}", 4,
-             "hub: hf_hub_url: nothing is downloaded"),
+             "hub: hf_hub_url: 'somebody/else' is not in the Hub's cache"),
             ("a list without a choice", f"{{annotations: {info}}}", 4, "name those to train on"),
             ("a column that records lack", f"{{annotations: {folder}/train.jsonl, "
              f"columns: {{response: answer}}}}", 4,

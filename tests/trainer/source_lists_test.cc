@@ -134,7 +134,8 @@ TEST_CASE("a dataset_info.json of LLaMA-Factory gives the data sets that are nam
     "calls": {"file_name": "calls.json", "formatting": "sharegpt"},
     "qa": {"file_name": "qa.parquet", "split": "train",
       "columns": {"prompt": "question", "response": "answer", "system": "who"}},
-    "hub": {"hf_hub_url": "llamafactory/alpaca_en"},
+    "hub": {"hf_hub_url": "llamafactory/alpaca_en", "ms_hub_url": "llamafactory/alpaca_en"},
+    "script": {"script_url": "belle"},
     "dpo": {"file_name": "a.json", "ranking": true},
     "kto": {"file_name": "a.json", "columns": {"response": "r", "kto_tag": "label"}},
     "pt": {"file_name": "c4.jsonl", "columns": {"prompt": "text"}},
@@ -174,10 +175,11 @@ TEST_CASE("a dataset_info.json of LLaMA-Factory gives the data sets that are nam
   CHECK(Expanded(list)[0].images == "media");
 
   list.datasets.clear();
-  CHECK_THROWS_WITH(Expanded(list), Catch::Contains("is a list of 16 data sets; name those"));
+  CHECK_THROWS_WITH(Expanded(list), Catch::Contains("is a list of 17 data sets; name those"));
   const std::pair<const char*, const char*> bad[] = {
       {"mlm_demo", "has no data set 'mlm_demo'; did you mean 'mllm_demo'?"},
-      {"hub", "dataset_info.json: hub: hf_hub_url: nothing is downloaded"},
+      {"hub", "dataset_info.json: hub: hf_hub_url: 'llamafactory/alpaca_en' is not in the Hub's"},
+      {"script", "dataset_info.json: script: script_url: nothing is downloaded or run"},
       {"dpo", "dpo: ranking: preference data is not trained on"},
       {"kto", "kto: columns: kto_tag: preference data"},
       {"pt", "pt: columns: no response: text without answers is not trained on"},
@@ -197,6 +199,54 @@ TEST_CASE("a dataset_info.json of LLaMA-Factory gives the data sets that are nam
   list.datasets = {"qa"};
   list.keys.columns.emplace();
   CHECK_THROWS_WITH(Expanded(list), Catch::Contains("leave out columns and tags"));
+}
+
+TEST_CASE("data sets of the Hub are read where its cache has them", "[settings][cpu]") {
+  const ScratchFolder scratch;
+  ::setenv("HF_HUB_CACHE", scratch.path().c_str(), 1);
+  const std::string path = scratch.Path("dataset_info.json");
+  WriteText(path, R"({
+    "one": {"hf_hub_url": "Org/one", "ms_hub_url": "Org/other"},
+    "held": {"hf_hub_url": "Org/one", "split": "test"},
+    "en": {"hf_hub_url": "Org/many", "subset": "en", "formatting": "sharegpt"},
+    "fr": {"hf_hub_url": "Org/many", "subset": "fr"},
+    "many": {"hf_hub_url": "Org/many"},
+    "zh": {"hf_hub_url": "Org/many", "folder": "zh"},
+    "gaps": {"hf_hub_url": "Org/many", "folder": "gaps"}})");
+  const auto snapshot = [&](const char* name) {
+    return scratch.Path(fmt::format("datasets--Org--{}/snapshots/a/", name));
+  };
+  const auto touch = [&](const std::string& file) {
+    std::filesystem::create_directories(std::filesystem::path(file).parent_path());
+    WriteText(file, "");
+  };
+  for (const char* file : {"README.md", "dataset_infos.json", "train.json", "test.json"})
+    touch(snapshot("one") + file);
+  for (const char* file :
+       {"en/train-00000-of-00002.parquet", "en/train-00001-of-00002.parquet",
+        "en/test-00000-of-00001.parquet", "zh/zh.jsonl", "data/a.json", "data/b.json",
+        "gaps/train-00000-of-00003.parquet", "gaps/train-00002-of-00003.parquet"})
+    touch(snapshot("many") + file);
+  SourceConfig list{path, ".", 1};
+  list.datasets = {"one", "held", "en", "zh"};
+  const auto sets = Expanded(list);
+  REQUIRE(sets.size() == 5);
+  CHECK(sets[0].annotations == snapshot("one") + "train.json");
+  CHECK(sets[0].images + "/" == snapshot("one"));
+  CHECK(sets[0].keys.columns->response == "output");
+  CHECK(sets[1].annotations == snapshot("one") + "test.json");
+  CHECK(sets[2].annotations == snapshot("many") + "en/train-00000-of-00002.parquet");
+  CHECK(sets[3].annotations == snapshot("many") + "en/train-00001-of-00002.parquet");
+  CHECK(sets[2].keys.columns->messages == "conversations");
+  CHECK(sets[4].annotations == snapshot("many") + "zh/zh.jsonl");
+  for (const auto& [name, words] :
+       {std::pair("fr", "fr: subset: no folder 'fr' in "),
+        std::pair("many", "/data are its train split is not told by their names"),
+        std::pair("gaps", "gaps are its train split is not told by their names")}) {
+    list.datasets = {name};
+    CHECK_THROWS_WITH(Expanded(list), Catch::Contains(words));
+  }
+  ::unsetenv("HF_HUB_CACHE");
 }
 
 TEST_CASE("a source without a file of records is the configuration's fault", "[settings][cpu]") {

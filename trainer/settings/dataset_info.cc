@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -12,14 +13,16 @@
 #include "configs/base/error.h"
 #include "configs/base/nearest.h"
 #include "configs/base/shown_text.h"
+#include "trainer/settings/hub_cache.h"
 
 namespace equipoise {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<const char*, 5> kElsewhere = {"hf_hub_url", "ms_hub_url", "om_hub_url",
-                                                   "script_url", "cloud_file_name"};
+constexpr char kHub[] = "hf_hub_url";
+constexpr std::array<const char*, 5> kElsewhere = {kHub, "ms_hub_url", "om_hub_url", "script_url",
+                                                   "cloud_file_name"};
 
 [[noreturn]] void RefuseKey(const std::string& key, const std::vector<std::string>& known,
                             const std::string& where) {
@@ -34,14 +37,16 @@ void CheckEntry(const Json& set, const std::string& where) {
   constexpr std::array<std::string_view, 9> kKnown = {"file_name", "formatting", "ranking",
                                                       "subset",    "split",      "folder",
                                                       "columns",   "tags",       "num_samples"};
+  const bool hub = set.contains(kHub);  // comes before all others there too
   for (const char* key : kElsewhere) {
-    if (!set.contains(key)) continue;
+    if (hub || !set.contains(key)) continue;
     throw DataError(fmt::format(
         "{}: {}: nothing is downloaded or run; fetch its files, and write an entry with file_name",
         where, key));
   }
   for (const auto& [key, value] : set.items()) {
     if (std::find(kKnown.begin(), kKnown.end(), key) != kKnown.end()) continue;
+    if (hub && std::find(kElsewhere.begin(), kElsewhere.end(), key) != kElsewhere.end()) continue;
     RefuseKey(key, {kKnown.begin(), kKnown.end()}, where);
   }
   if (GetBool(set, "ranking", where, false))
@@ -78,6 +83,60 @@ Texts ReadTexts(const Json& object, const std::string& where) {
     RefuseKey(key, reader.known, where);
   }
   return texts;
+}
+
+// The folder of the Hub's cache in which an entry's files lie: `folder` or `subset` of it, or
+// `data`, where published data sets have them.
+fs::path FolderOnHub(const Json& set, const std::string& where) {
+  const std::string name = GetString(set, kHub, where);
+  const std::optional<std::string> found = CachedOnHub(name, HubKind::kDataset);
+  if (!found) {
+    throw DataError(fmt::format(
+        "{}: {}: '{}' is not in the Hub's cache, and nothing is downloaded; `hf download "
+        "--repo-type dataset {}`, or fetch its files and write an entry with file_name",
+        where, kHub, ShownText(name), ShownText(name)));
+  }
+  for (const char* key : {"folder", "subset"}) {
+    const std::string within = GetString(set, key, where, "");
+    if (within.empty()) continue;
+    if (fs::is_directory(fs::path(*found) / within)) return fs::path(*found) / within;
+    throw DataError(
+        fmt::format("{}: {}: no folder '{}' in {}; find its files there, and write an entry with "
+                    "file_name",
+                    where, key, ShownText(within), *found));
+  }
+  const fs::path folder = *found, data = folder / "data";
+  return fs::is_directory(data) ? data : folder;
+}
+
+// The file, or the range of files, of the entry's split there: `train.json`, or all of
+// `train-00000-of-00004.parquet`; or the only file of records, whatever its name.
+std::string FileOnHub(const Json& set, const std::string& where) {
+  const fs::path folder = FolderOnHub(set, where);
+  const std::string split = GetString(set, "split", where, "train");
+  std::vector<std::string> files, all;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename(), ending = entry.path().extension();
+    if (ending != ".json" && ending != ".jsonl" && ending != ".parquet") continue;
+    if (name.starts_with("dataset_info")) continue;  // describes the others
+    all.push_back(name);
+    if (name.starts_with(split + "-") || name.starts_with(split + ".")) files.push_back(name);
+  }
+  if (files.empty() && split == "train") files = all;
+  if (files.size() == 1) return folder / files.front();
+  const std::string count = fmt::format("{:05}", files.size());
+  const auto shard = [&](const std::string& number) {
+    return fmt::format("{}-{}-of-{}.parquet", split, number, count);
+  };
+  size_t shards = 0;
+  for (size_t i = 0; i < files.size(); ++i)
+    shards += std::count(files.begin(), files.end(), shard(fmt::format("{:05}", i)));
+  if (shards > 1 && shards == files.size())
+    return folder / shard(fmt::format("{{00000..{:05}}}", shards - 1));
+  throw DataError(fmt::format(
+      "{}: {}: which files of {} are its {} split is not told by their names; write an entry with "
+      "file_name",
+      where, kHub, folder.string(), ShownText(split)));
 }
 
 RecordColumns ColumnsOf(const Json& set, bool turns, const std::string& where) {
@@ -132,11 +191,14 @@ SourceConfig SourceOfDataset(const Json& set, const std::string& name, const Sou
     throw DataError(fmt::format("{}: formatting: '{}' is none of alpaca, sharegpt, openai", where,
                                 ShownText(form)));
   }
-  const fs::path folder = fs::path(list.annotations).parent_path();
   SourceConfig source = list;
   source.datasets.clear();
   source.listed_in = where;
-  source.annotations = (folder / GetString(set, "file_name", where)).string();
+  const bool hub = set.contains(kHub);
+  fs::path folder = fs::path(list.annotations).parent_path();
+  source.annotations =
+      hub ? FileOnHub(set, where) : (folder / GetString(set, "file_name", where)).string();
+  if (hub) folder = fs::path(source.annotations).parent_path();
   for (const char* ending : {".txt", ".csv", ".arrow"}) {
     if (!source.annotations.ends_with(ending)) continue;
     throw DataError(fmt::format("{}: file_name: {} files are not read; write it as JSON or Parquet",

@@ -15,9 +15,9 @@ bool IsDatasetInfo(const Json& object);
 // that names the file. Its columns and tags become the source's; what it leaves out is as in
 // LLaMA-Factory (src/llamafactory/data/parser.py): an entry without columns is Alpaca's
 // instruction, input and output, and columns that are not named are not read. Paths are relative
-// to the list's folder, and pictures are so too where `list` names no folder of pictures. Throws
-// DataError for what it does not take: data sets of a hub or a script, preference data, text
-// without answers, num_samples.
+// to the list's folder, and pictures are so too where `list` names no folder of pictures. A data
+// set of the Hub is read where it lies in the cache. Throws DataError for what it does not take:
+// one that is not there, or of a script, preference data, text without answers, num_samples.
 SourceConfig SourceOfDataset(const Json& set, const std::string& name, const SourceConfig& list);
 
 }  // namespace equipoise
