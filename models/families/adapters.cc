@@ -128,6 +128,8 @@ void MakeBase(const ModelConfig& config, const ModulePatterns& train, const Weig
     if (!is_trained(tensor)) tensor.role = ParameterRole::kBase;
   }
   if (!spec->tied.name.empty() && !is_trained(spec->tied)) spec->tied.role = ParameterRole::kBase;
+  // Trained all the same where the component is frozen, which keeps adapters out of it.
+  spec->unfrozen = IsTrained(*spec, {});
   if (!IsAmong(*spec, config.quantize.components)) return;
   for (const LinearSpec& linear : spec->linear_layers) {
     const std::string name = WeightOf(*spec, linear).name;

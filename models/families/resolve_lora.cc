@@ -49,6 +49,14 @@ std::string WithSpaces(const std::string& names) {
     throw ConfigError(fmt::format("{}.targets: '{}' is one name; write a list: [{}]", key, text,
                                   WithSpaces(text)));
   }
+  for (const LayerSpec& spec : modules.specs) {
+    if (pattern.all() || !IsAmong(spec, modules.without)) continue;
+    if (TargetsOf(spec, pattern, modules.names, {}).empty()) continue;
+    throw ConfigError(fmt::format(
+        "{}.targets: '{}' matches layers of {} alone, which model.freeze keeps without adapters; "
+        "take it out of model.freeze",
+        key, text, ComponentName(spec.component)));
+  }
   const std::set<std::string> others = ModulesThatMatch(pattern, modules);
   if (!others.empty()) {
     throw ConfigError(fmt::format(
@@ -125,7 +133,7 @@ std::string DescribeLora(const ModelConfig& config) {
     for (const TensorSpec& tensor : spec.parameters) {
       if (const size_t end = tensor.name.find(".lora_A."); end != tensor.name.npos) {
         adapted[spec.component].insert(names.ModuleInMemory(tensor.name.substr(0, end)).name);
-      } else if (tensor.role == ParameterRole::kWeight && !IsAmong(spec, config.lora.without)) {
+      } else if (tensor.role == ParameterRole::kWeight) {
         trained.insert(ModuleInCode(tensor.name, names));
       }
     }

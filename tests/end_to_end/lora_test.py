@@ -180,6 +180,30 @@ def frozen(results, folder, config):
                   str([(a.returncode, a.stdout, a.stderr[-100:]) for a in answers]))
 
 
+def trained_in_full(results, folder, config):
+    """Modules that are trained in full are so in a frozen component too, which has no adapters."""
+    full = {"model__adapter__train": '["multi_modal_projector"]'}
+    free = train(folder, config, "full_free",
+                 model__adapter__targets='["language_model.*_proj"]', **full)
+    kept = train(folder, config, "full_frozen", model__adapter__targets="[all-linear]",
+                 model__freeze='[vision, projector]', **full)
+    results.check("trained in full, frozen or not: the same losses", free == kept and
+                  kept[-1] < kept[0], f"{kept} {free}")
+    one, other = (tensors_of(f"{folder}/{name}") for name in ("full_free", "full_frozen"))
+    projector = [name for name in one if "multi_modal_projector" in name]
+    results.check("and the same tensors in the checkpoint", projector and
+                  one.keys() == other.keys(), str(sorted(other))[:300])
+    two = train(folder, config, "full_zero", ranks=2, model__adapter__targets="[all-linear]",
+                model__freeze='[vision, projector]', parallel__zero=3, **full)
+    results.check("and over ZeRO 3", close(two, kept), f"{two} {kept}")
+    done = tiny_case.run(config, 1, "train", "--dry-run", run__dir=f"{folder}/full_refused",
+                         model__freeze="[llm]",
+                         model__adapter__targets='["language_model.*_proj"]')
+    results.check("targets of a frozen component alone are refused for that",
+                  done.returncode == 2 and "matches layers of llm alone" in done.stderr,
+                  done.stderr[-300:])
+
+
 def bad_input(results, folder, config):
     nan = f"{folder}/nan"
     shutil.copytree(f"{folder}/adapter", nan)
@@ -239,6 +263,7 @@ def main():
         folders(results, folder, config)
         quantised(results, folder, config)
         frozen(results, folder, config)
+        trained_in_full(results, folder, config)
         bad_input(results, folder, config)
     results.finish()
 

@@ -175,6 +175,22 @@ TEST_CASE("all but adapters is a frozen base, and modules that are trained in fu
   CHECK(trained > 0);
 }
 
+TEST_CASE("modules of a frozen component are trained in full all the same", "[lora]") {
+  ModelConfig config = Adapted({"q_proj"});
+  config.lora.without = {"vision", "projector"};
+  config.lora.train = {"multi_modal_projector.linear_1"};
+  for (const LayerSpec& spec : LayerSpecs(config)) {
+    CAPTURE(spec.name);
+    const bool adapted = spec.component == Component::kLanguageModel && spec.has_halves;
+    const bool full = spec.component == Component::kConnector;
+    CHECK(IsTrained(spec, config.lora.without) == (adapted || full));
+    for (const TensorSpec& tensor : spec.parameters) {
+      CHECK((tensor.role == ParameterRole::kWeight) ==
+            tensor.name.starts_with("multi_modal_projector.linear_1."));
+    }
+  }
+}
+
 TEST_CASE("a head is trained with the embedding that it is tied to", "[lora]") {
   for (const bool trained : {false, true}) {
     ModelConfig config = Adapted({"q_proj"});
@@ -182,8 +198,8 @@ TEST_CASE("a head is trained with the embedding that it is tied to", "[lora]") {
     if (trained) config.lora.train = {"embed_tokens"};
     const LayerSpec head = LayerSpecs(config).back();
     REQUIRE_FALSE(head.tied.name.empty());
-    CHECK(IsTrained(head, {}) == trained);  // a stage of it alone has weight gradients
-    CHECK_FALSE(IsTrained(head, {"llm"}));
+    CHECK(IsTrained(head, {}) == trained);       // a stage of it alone has weight gradients
+    CHECK(IsTrained(head, {"llm"}) == trained);  // frozen alone keeps adapters out
   }
 }
 
@@ -223,6 +239,10 @@ TEST_CASE("what an adapter cannot be put on is one line", "[lora]") {
   CHECK(Message(Adapted({"q_proj("})).find("is no regular expression") != std::string::npos);
   ModelConfig frozen = Adapted({"language_model.*q_proj"});
   frozen.lora.without = {"llm"};
+  CHECK(Message(frozen) ==
+        "model.adapter.targets: 'language_model.*q_proj' matches layers of llm alone, which "
+        "model.freeze keeps without adapters; take it out of model.freeze");
+  frozen.lora.targets = {"embed_tokens"};
   CHECK(Message(frozen).find("takes an adapter") != std::string::npos);
   ModelConfig train = Adapted({"q_proj"});
   train.lora.train = {"resampler"};

@@ -138,7 +138,8 @@ void SetUnfreeze(const ModelSection& model, ModelConfig* config) {
   if (config->lora.on()) {
     throw ConfigError(
         "model.unfreeze: beside model.adapter, which freezes the model by itself; name what is "
-        "trained in full beside adapters in model.adapter.train, and leave this out");
+        "trained in full beside adapters in model.adapter.train (its component may stay in "
+        "model.freeze), and leave this out");
   }
   CheckModules(*config, model.freeze, "model.freeze");
   ResolveUnfreeze(model.unfreeze, model.freeze, config);
