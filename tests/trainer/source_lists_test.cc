@@ -299,6 +299,19 @@ TEST_CASE("held-out records are used once at most", "[settings][cpu]") {
   CHECK(read("data", "train", meta).data.train[0].repeat == 3);
   CHECK(read("data", "train", meta + ", max_samples: 4").data.train[0].max_samples == 4);
   CHECK(read("data", "eval", meta + ", max_samples: 4").data.eval[0].max_samples == 4);
+  // A part of each data set of a list, held out.
+  const SourceConfig held = read("data", "eval", meta + ", repeat: 0.1, take: last").data.eval[0];
+  CHECK(held.repeat == 0.1);
+  CHECK(held.take == TakenPart::kLast);
+  WriteText(meta, R"({"a": {"annotation": "a.jsonl"}})");
+  CHECK(read("data", "train", meta + ", repeat: 0.9").data.train[0].repeat == 0.9);
+  CHECK(read("data", "train", meta + ", take: last").data.train[0].take == TakenPart::kLast);
+  CHECK_THROWS_WITH(read("data", "train", meta + ", samples: 3"),
+                    Catch::Contains("leave out samples, which its entries say"));
+  const std::string info = scratch.Path("dataset_info.json");
+  WriteText(info, R"({"a": {"file_name": "a.jsonl", "num_samples": 5}})");
+  CHECK_THROWS_WITH(read("data", "train", info + ", take: last"),
+                    Catch::Contains("leave out take, which its entries say"));
 }
 
 TEST_CASE("a meta file of InternVL is the list of its data sets", "[settings][cpu]") {

@@ -228,11 +228,18 @@ void UseOnce(std::vector<SourceConfig>& sources, const char* key) {
     sources[i].max_samples = sources[i].samples;
     sources[i].samples = 0;
   }
-  ExpandSources(sources);
-  for (SourceConfig& source : sources) {
-    if (source.listed_in.empty()) continue;
-    source.repeat = 1, source.samples = 0, source.take = TakenPart::kFirst;
+  std::vector<SourceConfig> all;
+  for (const SourceConfig& given : sources) {
+    std::vector<SourceConfig> expanded = {given};
+    ExpandSources(expanded);
+    for (SourceConfig& source : expanded) {
+      // Of a list's entries what the list's own source says, not what they say of training.
+      if (!source.listed_in.empty())
+        source.repeat = given.repeat, source.samples = 0, source.take = given.take;
+      all.push_back(std::move(source));
+    }
   }
+  sources = std::move(all);
 }
 
 // Questions are asked from the first on.
@@ -264,15 +271,23 @@ void ExpandSources(std::vector<SourceConfig>& sources) {
                         ": is no list of named data sets; leave out `datasets`, or give InternVL's "
                         "meta file or LLaMA-Factory's dataset_info.json");
     }
-    if ((llava || meta) && (source.samples > 0 || source.take != TakenPart::kFirst)) {
-      throw ConfigError(source.annotations +
-                        ": is a list of data sets; leave out samples and take, which its entries "
-                        "say for themselves");
-    }
-    std::vector<SourceConfig> sets = llava  ? SourcesOfLlavaList(source)
-                                     : meta ? SourcesIn(*meta, source)
+    const auto refuse = [&](const char* what) {
+      throw ConfigError(fmt::format(
+          "{}: is a list of data sets; leave out {}, which its entries say for themselves",
+          source.annotations, what));
+    };
+    if ((llava || meta) && source.samples > 0) refuse("samples");
+    SourceConfig list = source;
+    list.take = TakenPart::kFirst;
+    std::vector<SourceConfig> sets = llava  ? SourcesOfLlavaList(list)
+                                     : meta ? SourcesIn(*meta, list)
                                             : std::vector{source};
     for (SourceConfig& set : sets) {
+      const bool own = set.samples > 0 || set.take != TakenPart::kFirst;
+      if ((llava || meta) && source.take != TakenPart::kFirst) {
+        if (own) refuse("take");
+        set.take = source.take;
+      }
       set.max_samples = source.max_samples;
       const std::vector<std::string> files = FilesOf(set.annotations);
       if (files.size() > 1) set.range = set.annotations;
