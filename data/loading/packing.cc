@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "balance/groups/simple_groups.h"
 #include "configs/base/error.h"
@@ -157,14 +158,34 @@ BalanceMetrics MeasureStep(const StepBatches& step, const GroupOptions& options,
   return meter.metrics();
 }
 
+// Keeps `most` samples: the first of each source, as many as its share of all; where fewer would
+// be less than one, the first sources have one each.
+void KeepFirstOfEach(const CostIndex& index, int64_t most, std::vector<int64_t>* order) {
+  const auto all = std::ssize(*order);
+  if (all <= most) return;
+  std::map<int64_t, int64_t> room, kept;  // by source
+  for (const int64_t sample : *order) ++room[index[sample].source];
+  int64_t left = most;
+  const auto keep = [&](int64_t source, int64_t more) {
+    more = std::min({more, left, room[source] - kept[source]});
+    kept[source] += more, left -= more;
+  };
+  for (const auto& [source, count] : room) keep(source, 1);
+  const int64_t shared = left, others = std::max<int64_t>(1, all - std::ssize(room));
+  for (const auto& [source, count] : room) keep(source, shared * (count - 1) / others);
+  for (const auto& [source, count] : room) keep(source, left);
+  std::erase_if(*order, [&](int64_t sample) { return kept[index[sample].source]-- <= 0; });
+}
+
 std::vector<Pack> PackInOrder(const CostIndex& index, int64_t max_tokens, int64_t most,
                               LossWeight loss, const EpochSamples* samples) {
   std::vector<int64_t> order;
   const int64_t all = samples == nullptr ? index.size() : samples->size();
-  for (int64_t place = 0; place < all && std::ssize(order) < most; ++place) {
+  for (int64_t place = 0; place < all; ++place) {
     const int64_t sample = samples == nullptr ? place : (*samples)[place];
     if (index[sample].defect == Defect::kNone) order.push_back(sample);
   }
+  KeepFirstOfEach(index, most, &order);
   const SampleGroups groups =
       PackedGroups(SizesOf(index, order), Indices(std::ssize(order)), max_tokens);
   std::vector<Pack> packs;

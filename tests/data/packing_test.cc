@@ -360,5 +360,32 @@ TEST_CASE("held-out packs keep the first usable samples", "[data][cpu]") {
   CHECK(used == std::set<int64_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 12});
 }
 
+TEST_CASE("held-out packs keep samples of every source, as many as its share", "[data][cpu]") {
+  const TemporaryFolder folder;
+  const CostIndex index = RandomIndex(folder, {20, 60, 4}, 50);
+  const auto kept = [&](int64_t most) {
+    std::map<int64_t, int64_t> counts;
+    for (const Pack& pack : PackInOrder(index, 64, most))
+      for (const int64_t sample : pack.samples) ++counts[index[sample].source];
+    return counts;
+  };
+  using Counts = std::map<int64_t, int64_t>;
+  const Counts all = kept(1000);
+  REQUIRE(all.size() == 3);
+  const int64_t usable = all.at(0) + all.at(1) + all.at(2);
+  CHECK(kept(usable) == all);
+  for (const int64_t most : {3, 10, 30, 60}) {
+    const Counts some = kept(most);
+    int64_t sum = 0;
+    for (const auto& [source, count] : some) sum += count;
+    CHECK(sum == most);
+    REQUIRE(some.size() == 3);
+    for (const auto& [source, count] : some)
+      CHECK(std::abs(static_cast<double>(count) - static_cast<double>(most * all.at(source)) /
+                                                      static_cast<double>(usable)) <= 2);
+  }
+  CHECK(kept(2) == Counts{{0, 1}, {1, 1}});
+}
+
 }  // namespace
 }  // namespace equipoise
