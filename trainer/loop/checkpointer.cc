@@ -110,8 +110,11 @@ Checkpointer::Checkpointer(RunContext& context, const RunData& data, const Train
 
 void Checkpointer::RestoreLimits() {
   Json sections;
-  AgreeOrThrowDataError(context_.world(),
-                        [&] { sections = ReadCheckpointIndex(start_, /*verify=*/false).sections; });
+  AgreeOrThrowDataError(context_.world(), [&] {
+    const CheckpointIndex index = ReadCheckpointIndex(start_, /*verify=*/false);
+    sections = index.sections;
+    taken_ = {index.state.step, index.state.position.epoch, index.state.position.pack};
+  });
   RunConfig& config = context_.config;
   const Json saved = sections.value("balance", Json::object());
   const auto keep = [&](int64_t& setting, const char* key) {
@@ -225,8 +228,8 @@ void Checkpointer::LogStart(const CheckpointIndex& index, const Plan& plan) cons
   }
   spdlog::info("going on from {} (step {} of {})", start_, index.state.step, train.steps);
   if (index.state.step >= train.steps) {
-    spdlog::warn("nothing left to do: step {} of {}; raise train.steps to train on",
-                 index.state.step, train.steps);
+    spdlog::warn("nothing left to do: step {} of {}; raise {} to train on", index.state.step,
+                 train.steps, train.epochs > 0 ? "train.epochs" : "train.steps");
   }
 }
 

@@ -21,6 +21,8 @@ class Checkpointer {
 
   // The checkpoint to resume from; empty in a new run.
   const std::string& start() const { return start_; }
+  // The steps that it is behind.
+  const StepsTaken& taken() const { return taken_; }
   // The newest checkpoint of this run, else start().
   const std::string& newest() const { return newest_.empty() ? start_ : newest_; }
   // Throws ConfigError where start() is of another model or other data. REQUIRES: start().
@@ -51,6 +53,7 @@ class Checkpointer {
   const RunData& data_;
   bool chooses_;  // whether the start is chosen here, not given by name
   std::string start_;
+  StepsTaken taken_;
   Json adapter_;        // model.adapter as given, before TakeAdaptersOfStart()
   std::string base_;    // identity of the weights under adapters; empty: no adapters
   std::string newest_;  // saved by this run; empty: none

@@ -65,7 +65,7 @@ void RunData::SetSteps() {
   TrainSection& train = config.train;
   if (train.epochs == 0 && config.checkpoint.epochs == 0 && config.eval.epochs == 0) return;
   const int64_t packs = MakePacker(/*data_ranks=*/1).Summarize(0).groups;
-  train.steps = StepsOf(train, packs);
+  train.steps = StepsOf(train, packs, taken_);
   epoch_steps_ = static_cast<double>(packs) / static_cast<double>(train.global_batch);
 }
 
@@ -84,7 +84,8 @@ StepInterval RunData::AnswersEvery() const {
   return {eval.answer_every, eval.epochs, epoch_steps_};
 }
 
-void RunData::FixLimits(const PlanPrediction& prediction) {
+void RunData::FixLimits(const PlanPrediction& prediction, const StepsTaken& taken) {
+  taken_ = taken;
   if (prediction.tokens > 0) limits_ = {prediction.tiles, prediction.tokens};
   if (prediction.global_batch > 0) {
     context_.config.balance.tiles = prediction.tiles;

@@ -8,6 +8,7 @@
 #include "trainer/planner/plan_yaml.h"
 #include "trainer/planner/sample_costs.h"
 #include "trainer/run/open_data.h"
+#include "trainer/settings/group_settings.h"
 #include "trainer/settings/run_config.h"
 #include "trainer/settings/step_interval.h"
 
@@ -43,8 +44,9 @@ class RunData {
   StepInterval AnswersEvery() const;
 
   // Fixes the limits for which a plan was made; they replace the configuration's where the planner
-  // has chosen others. The steps of train.epochs are counted again.
-  void FixLimits(const PlanPrediction& prediction);
+  // has chosen others. The steps of train.epochs are counted again, from those of a run that goes
+  // on.
+  void FixLimits(const PlanPrediction& prediction, const StepsTaken& taken = {});
   const PackLimits& limits() const { return limits_; }  // of the plan
 
   // The packer of training's samples. Throws DataError where they do not fill one step.
@@ -63,6 +65,7 @@ class RunData {
   SampleCosts costs_;
   int64_t left_out_, bad_;
   double epoch_steps_ = 0;
+  StepsTaken taken_;
 };
 
 }  // namespace equipoise

@@ -34,13 +34,14 @@ std::unique_ptr<RunFolder> OpenFolder(RunContext& context, Resume resume, MpiEnv
 }
 
 // The plan to train with; the limits of its micro-batches become those of the run.
-TrainingPlan ChoosePlan(RunContext& context, RunData& data) {
+TrainingPlan ChoosePlan(RunContext& context, RunInputs& inputs) {
+  RunData& data = inputs.data;
   const auto searching = context.activity.During("searching the plan");
   const PlanTarget target = {.ranks = context.world().size(),
                              .precision = context.setup.precision,
                              .threads = at::get_num_threads()};
   TrainingPlan planned = PlanTraining(context.config, data.model_config(), data.costs(), target);
-  data.FixLimits(planned.prediction);
+  data.FixLimits(planned.prediction, inputs.checkpoints.taken());
   return planned;
 }
 
@@ -50,7 +51,7 @@ Trainer::Trainer(const TrainOptions& options, MpiEnvironment& mpi)
     : context_(options.config, mpi),
       folder_(OpenFolder(context_, options.resume, mpi)),
       inputs_(context_, options),
-      planned_(ChoosePlan(context_, inputs_.data)),
+      planned_(ChoosePlan(context_, inputs_)),
       replica_(context_, inputs_.data.model_config(), planned_.plan, inputs_.data.limits()),
       state_(inputs_.checkpoints.Restore(replica_)),
       first_step_(state_.step),

@@ -45,11 +45,13 @@ GroupOptions GroupOptionsOf(const RunConfig& config, const LoadCost& cost,
   return options;
 }
 
-int64_t StepsOf(const TrainSection& train, int64_t epoch_packs) {
+int64_t StepsOf(const TrainSection& train, int64_t epoch_packs, const StepsTaken& taken) {
   if (train.epochs == 0) return train.steps;
-  const double packs = train.epochs * static_cast<double>(epoch_packs);
-  return std::max<int64_t>(
-      1, std::llround(std::ceil(packs / static_cast<double>(train.global_batch))));
+  const double packs =
+      (train.epochs - static_cast<double>(taken.epochs)) * static_cast<double>(epoch_packs) -
+      static_cast<double>(taken.packs);
+  const double left = std::ceil(packs / static_cast<double>(train.global_batch));
+  return std::max<int64_t>(1, taken.steps + std::llround(std::max(left, 0.0)));
 }
 
 GroupOptions RandomBaseline(const GroupOptions& options, double samples_per_group) {

@@ -17,9 +17,14 @@ GroupLimits LimitsOf(int64_t tiles, int64_t tokens, const ImageSpec& images);
 // 0; ChooseLimits() chooses them from the samples.
 GroupOptions GroupOptionsOf(const RunConfig& config, const LoadCost& cost, const ImageSpec& images);
 
-// The steps of a run: those of train.epochs, rounded up, of so many packs each; where there is
-// none, train.steps.
-int64_t StepsOf(const TrainSection& train, int64_t epoch_packs);
+// What a run has behind it: steps, and of the data whole passes and packs of the next one.
+struct StepsTaken {
+  int64_t steps = 0, epochs = 0, packs = 0;
+};
+
+// The steps of a run, with those taken: those of train.epochs, rounded up, of so many packs each;
+// where there is none, train.steps.
+int64_t StepsOf(const TrainSection& train, int64_t epoch_packs, const StepsTaken& taken = {});
 
 // The baseline for balance metrics, as in trainers without balancing: the same samples in random
 // padded groups, with the mean number of samples of the actual groups each.
