@@ -55,6 +55,26 @@ TEST_CASE("a value of another measure is no rival", "[best][cpu]") {
   CHECK_FALSE(BestMeasure(Config("")).Improves(Measured(1, 1), state));
 }
 
+TEST_CASE("a value on other data is no rival", "[best][cpu]") {
+  for (const char* name : {"eval_loss", "chart/anls"}) {
+    RunConfig config = Config(name);
+    TrainState state;
+    REQUIRE(BestMeasure(config).Improves(Measured(1, 0.5), state));
+    CHECK_FALSE(BestMeasure(config).Improves(Measured(2, 0.4), state));
+    config.eval.answers[0].annotations = "data/other.jsonl";  // of another set
+    CHECK_FALSE(BestMeasure(config).Improves(Measured(2, 0.4), state));
+    config.eval.samples += 1;
+    config.eval.answer_samples += 1;
+    CHECK(BestMeasure(config).Improves(Measured(2, 0.4), state));
+    state.best->data.clear();  // of an older checkpoint
+    CHECK_FALSE(BestMeasure(config).Improves(Measured(3, 0.3), state));
+    config.data.eval[0].annotations = "data/other.jsonl";
+    config.eval.answers[1].annotations = "data/other/chart.jsonl";
+    state.best->data = "0";
+    CHECK(BestMeasure(config).Improves(Measured(3, 0.3), state));
+  }
+}
+
 TEST_CASE("a measure that the run does not have is refused", "[best][cpu]") {
   const auto message = [](const RunConfig& config) -> std::string {
     try {

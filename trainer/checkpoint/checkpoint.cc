@@ -84,7 +84,10 @@ Json StateJson(const TrainState& state) {
   if (const auto& scale = state.loss_scale)
     json["loss_scale"] = {{"scale", scale->scale}, {"good_steps", scale->good_steps}};
   if (const auto& best = state.best)
-    json["best"] = {{"measure", best->measure}, {"value", best->value}, {"step", best->step}};
+    json["best"] = {{"measure", best->measure},
+                    {"value", best->value},
+                    {"step", best->step},
+                    {"data", best->data}};
   return json;
 }
 

@@ -29,7 +29,8 @@ BestStep ReadBest(const Json& json, const std::string& source) {
   const Json value = json.is_object() ? json.value("value", Json()) : Json();
   if (!value.is_number())
     throw DataError(fmt::format("{}: best: holds no value; use another checkpoint", source));
-  return {GetString(json, "measure", source), value.get<double>(), Count(json, "step", source)};
+  return {GetString(json, "measure", source), value.get<double>(), Count(json, "step", source),
+          GetString(json, "data", source, "")};
 }
 
 LossScale ReadLossScale(const Json& json, const std::string& source) {

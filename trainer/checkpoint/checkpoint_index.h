@@ -19,6 +19,7 @@ struct BestStep {
   std::string measure;
   double value = 0;
   int64_t step = 0;
+  std::string data = {};  // tells what it was measured on from other data; empty: not told
 };
 
 // The progress of a run after `step` steps.

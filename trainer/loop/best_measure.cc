@@ -9,7 +9,10 @@
 #include <vector>
 
 #include "configs/base/error.h"
+#include "configs/yaml/config_json.h"
+#include "parallel/schedule/plan_hash.h"
 #include "trainer/answers/answer_eval.h"
+#include "trainer/common/durable_file.h"
 
 namespace equipoise {
 namespace {
@@ -41,8 +44,12 @@ std::optional<double> ValueOf(const StepResult& step, const std::string& set,
 
 BestMeasure::BestMeasure(const RunConfig& config) : name_(config.checkpoint.best) {
   if (name_.empty()) return;
+  StableHash hash;
   if (name_ == kLoss) {
     CheckLoss(config);
+    hash.Add(ConfigToJson(config.data).at("eval").dump());
+    hash.Add(static_cast<uint64_t>(config.eval.samples));
+    data_ = HexDigits(hash.value());
     return;
   }
   const size_t slash = name_.rfind('/');
@@ -68,6 +75,9 @@ BestMeasure::BestMeasure(const RunConfig& config) : name_(config.checkpoint.best
         "checkpoint.best: {} is measured at the end alone; set eval.answer_every or eval.epochs",
         name_));
   }
+  hash.Add(ConfigToJson(config.eval).at("answers").at(source_).dump());
+  hash.Add(static_cast<uint64_t>(config.eval.answer_samples));
+  data_ = HexDigits(hash.value());
 }
 
 void BestMeasure::CheckChoice(const std::function<bool(size_t source)>& has_choice) const {
@@ -83,9 +93,10 @@ bool BestMeasure::Improves(const StepResult& step, TrainState& state) const {
   const bool loss = name_ == kLoss;
   const std::optional<double> value = loss ? step.eval_loss : ValueOf(step, set_, measure_);
   if (!value || !std::isfinite(*value)) return false;
-  const bool first = !state.best || state.best->measure != name_;
+  const bool first = !state.best || state.best->measure != name_ ||
+                     (!state.best->data.empty() && state.best->data != data_);
   if (!first && (loss ? *value >= state.best->value : *value <= state.best->value)) return false;
-  state.best = BestStep{name_, *value, state.step};
+  state.best = BestStep{name_, *value, state.step, data_};
   return true;
 }
 

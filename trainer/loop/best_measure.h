@@ -21,13 +21,14 @@ class BestMeasure {
   void CheckChoice(const std::function<bool(size_t source)>& has_choice) const;
 
   // Sets state.best where what was measured after this step is the best yet; true then. Of equal
-  // results the first counts; what is not finite never does.
+  // results the first counts; what is not finite never does. Results on other data are no rivals.
   bool Improves(const StepResult& step, TrainState& state) const;
 
  private:
   std::string name_;           // as configured; empty: none
   std::string set_, measure_;  // of answers; empty: eval_loss
   size_t source_ = 0;          // of eval.answers, that of set_
+  std::string data_;           // hash of the settings of what it is measured on
 };
 
 }  // namespace equipoise
