@@ -358,8 +358,10 @@ std::string ReasonOf(const SampleCost& cost, const std::vector<SourceConfig>& so
                           const CostIndexOptions& options) {
   std::string text = fmt::format(
       "{}: {} of {} records cannot be used, more than data.max_bad_share {:g} ({}), such as",
-      sources[0].annotations, index.CountBad(), index.size(), config.max_bad_share,
-      index.DescribeDefects());
+      sources.size() == 1
+          ? sources[0].annotations
+          : fmt::format("{} and {} more", sources[0].annotations, sources.size() - 1),
+      index.CountBad(), index.size(), config.max_bad_share, index.DescribeDefects());
   int shown = 0;
   for (int64_t i = 0; i < index.size() && shown < 3; ++i) {
     const SampleCost& cost = index[i];

@@ -239,7 +239,9 @@ void SampleScanner::Encode(ScannedSample& sample) const {
   for (size_t i = 1; i < encoded.trained.size(); ++i)
     sample.trained += encoded.trained[i] != 0 ? 1 : 0;
   if (sample.trained == 0) {
-    Refuse(sample, Defect::kNothingTrained, "no answer is left within data.max_tokens");
+    Refuse(sample, Defect::kNothingTrained,
+           sample.full_tokens > options_.max_tokens ? "no answer is left within data.max_tokens"
+                                                    : "no answer in it is trained");
   }
 }
 
