@@ -60,6 +60,22 @@ def check_epochs(bench):
                         again.returncode == 0 and
                         len(rows) == math.ceil(3 * len(bench.lines) / samples),
                         f"{len(rows)} {again.stderr[-300:]}")
+    # Half the batch from there on: what is left of another epoch, in steps of half the size.
+    half = {**RANDOM, "train__global_batch": RANDOM["train__global_batch"] // 2}
+    done = tiny_case.run(bench.config, 1, run__dir=f"{bench.folder}/epochs-2", train__epochs=4,
+                         **half)
+    packs = math.ceil(len(bench.lines) / RANDOM["train__micro_batch"])
+    taken = len(rows) * RANDOM["train__global_batch"]
+    want_steps = len(rows) + math.ceil((4 * packs - taken) / half["train__global_batch"])
+    last = tiny_case.metrics(f"{bench.folder}/epochs-2")[-1]
+    bench.results.check("in half the batch an epoch is twice the steps", done.returncode == 0 and
+                        last["step"] == want_steps and abs(last["epoch"] - 4) < 0.2,
+                        f"{last} {want_steps} {done.stderr[-300:]}")
+    done = tiny_case.run(bench.config, 1, run__dir=f"{bench.folder}/epochs-2", train__epochs=4,
+                         **half)
+    bench.results.check("then nothing is left, and the key that would give more is named",
+                        done.returncode == 0 and "nothing left to do" in done.stderr and
+                        "raise train.epochs" in done.stderr, done.stderr[-300:])
     plan = tiny_case.run(bench.config, 1, "plan", "--ranks", "2", "--json",
                          f"{bench.folder}/plan.json", train__epochs=2, **RANDOM)
     with open(f"{bench.folder}/plan.json", encoding="utf8") as file:

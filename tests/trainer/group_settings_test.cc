@@ -52,13 +52,18 @@ TEST_CASE("epochs are as many steps as they take", "[group_settings][cpu]") {
   CHECK(StepsOf(train, 160) == 1);
   // Going on: the same in steps of the same size, and what is left in others.
   train.epochs = 2;
-  CHECK(StepsOf(train, 161, {5, 0, 80}) == StepsOf(train, 161));
-  CHECK(StepsOf(train, 161, {11, 1, 15}) == StepsOf(train, 161));
+  for (const double epochs : {2.0, 0.7, 1.1, 3.3}) {
+    train.epochs = epochs;
+    for (int64_t step = 0; step < StepsOf(train, 161); ++step)
+      CHECK(StepsOf(train, 161, {step, step * 16}) == StepsOf(train, 161));
+  }
+  train.epochs = 2;
   train.global_batch = 4;
-  CHECK(StepsOf(train, 160, {10, 1, 0}) == 10 + 40);
-  CHECK(StepsOf(train, 160, {15, 1, 80}) == 15 + 20);
+  CHECK(StepsOf(train, 160, {10, 160}) == 10 + 40);
+  CHECK(StepsOf(train, 160, {15, 240}) == 15 + 20);
   train.epochs = 1;
-  CHECK(StepsOf(train, 160, {15, 1, 80}) == 15);
+  CHECK(StepsOf(train, 160, {15, 240}) == 15);
+  CHECK(StepsOf(train, 160, {15, -1}) == 40);
 }
 
 TEST_CASE("limits in tiles become the encoder's patches", "[group_settings][cpu]") {

@@ -79,6 +79,7 @@ Json StateJson(const TrainState& state) {
                {"tokens", state.tokens},
                {"samples", state.samples},
                {"images", state.images},
+               {"packs", state.packs},
                {"skipped_samples", state.skipped_samples},
                {"non_finite_in_a_row", state.non_finite_in_a_row}};
   if (const auto& scale = state.loss_scale)

@@ -54,6 +54,7 @@ TrainState ReadState(const Json& json, const std::string& source) {
   state.tokens = Count(json, "tokens", source);
   state.samples = Count(json, "samples", source);
   state.images = Count(json, "images", source);
+  state.packs = json.contains("packs") ? Count(json, "packs", source) : -1;
   state.skipped_samples = Count(json, "skipped_samples", source);
   state.non_finite_in_a_row = Count(json, "non_finite_in_a_row", source);
   if (json.contains("loss_scale")) state.loss_scale = ReadLossScale(json.at("loss_scale"), source);

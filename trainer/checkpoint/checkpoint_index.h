@@ -28,6 +28,7 @@ struct TrainState {
   DataPosition position;
   int64_t optimizer_step = 0;  // steps that updated the weights, for AdamW's bias correction
   int64_t tokens = 0, samples = 0, images = 0;  // totals since the first step
+  int64_t packs = 0;                            // likewise; -1: not told
   int64_t skipped_samples = 0;
   int64_t non_finite_in_a_row = 0;
   std::optional<BestStep> best;

@@ -113,7 +113,7 @@ void Checkpointer::RestoreLimits() {
   AgreeOrThrowDataError(context_.world(), [&] {
     const CheckpointIndex index = ReadCheckpointIndex(start_, /*verify=*/false);
     sections = index.sections;
-    taken_ = {index.state.step, index.state.position.epoch, index.state.position.pack};
+    taken_ = {index.state.step, index.state.packs};
   });
   RunConfig& config = context_.config;
   const Json saved = sections.value("balance", Json::object());
@@ -137,6 +137,7 @@ TrainState Checkpointer::Restore(Replica& replica) {
     if (replica.outer() != nullptr) replica.outer()->Begin();
   } else {
     state = Load(replica);
+    if (state.packs < 0) state.packs = state.step * context_.config.train.global_batch;
   }
   replica.guard = NonFiniteGuard(state.non_finite_in_a_row);
   if (replica.scaler.on() && state.loss_scale) replica.scaler.Restore(*state.loss_scale);

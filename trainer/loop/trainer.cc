@@ -141,6 +141,7 @@ void Trainer::Advance(const StepResult& step) {
   state_.tokens += step.tokens;
   state_.samples += step.samples;
   state_.images += step.images;
+  state_.packs += context_.config.train.global_batch;
   state_.skipped_samples += step.bad_samples;
   state_.non_finite_in_a_row = replica_.guard.in_a_row();
   state_.loss_scale = std::nullopt;

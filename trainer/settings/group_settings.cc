@@ -47,11 +47,12 @@ GroupOptions GroupOptionsOf(const RunConfig& config, const LoadCost& cost,
 
 int64_t StepsOf(const TrainSection& train, int64_t epoch_packs, const StepsTaken& taken) {
   if (train.epochs == 0) return train.steps;
-  const double packs =
-      (train.epochs - static_cast<double>(taken.epochs)) * static_cast<double>(epoch_packs) -
-      static_cast<double>(taken.packs);
-  const double left = std::ceil(packs / static_cast<double>(train.global_batch));
-  return std::max<int64_t>(1, taken.steps + std::llround(std::max(left, 0.0)));
+  // In whole packs: the same number from whatever step it is counted.
+  const int64_t packs = std::llround(std::ceil(train.epochs * static_cast<double>(epoch_packs)));
+  const int64_t used = taken.packs < 0 ? taken.steps * train.global_batch : taken.packs;
+  const int64_t left = std::max<int64_t>(0, packs - used);
+  const int64_t steps = (left + train.global_batch - 1) / train.global_batch;
+  return std::max<int64_t>(1, taken.steps + steps);
 }
 
 GroupOptions RandomBaseline(const GroupOptions& options, double samples_per_group) {

@@ -17,9 +17,10 @@ GroupLimits LimitsOf(int64_t tiles, int64_t tokens, const ImageSpec& images);
 // 0; ChooseLimits() chooses them from the samples.
 GroupOptions GroupOptionsOf(const RunConfig& config, const LoadCost& cost, const ImageSpec& images);
 
-// What a run has behind it: steps, and of the data whole passes and packs of the next one.
+// What a run that goes on has behind it: steps, and the packs that they were of; -1: as many as
+// such steps have now.
 struct StepsTaken {
-  int64_t steps = 0, epochs = 0, packs = 0;
+  int64_t steps = 0, packs = 0;
 };
 
 // The steps of a run, with those taken: those of train.epochs, rounded up, of so many packs each;
