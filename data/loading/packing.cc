@@ -158,8 +158,10 @@ BalanceMetrics MeasureStep(const StepBatches& step, const GroupOptions& options,
   return meter.metrics();
 }
 
-// Keeps `most` samples: the first of each source, as many as its share of all; where fewer would
-// be less than one, the first sources have one each.
+namespace {
+
+// Keeps `most` samples: the first of each source, as many as its share of all, and one at least
+// where there are as many as sources.
 void KeepFirstOfEach(const CostIndex& index, int64_t most, std::vector<int64_t>* order) {
   const auto all = std::ssize(*order);
   if (all <= most) return;
@@ -176,6 +178,8 @@ void KeepFirstOfEach(const CostIndex& index, int64_t most, std::vector<int64_t>*
   for (const auto& [source, count] : room) keep(source, left);
   std::erase_if(*order, [&](int64_t sample) { return kept[index[sample].source]-- <= 0; });
 }
+
+}  // namespace
 
 std::vector<Pack> PackInOrder(const CostIndex& index, int64_t max_tokens, int64_t most,
                               LossWeight loss, const EpochSamples* samples) {

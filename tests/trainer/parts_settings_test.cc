@@ -110,6 +110,8 @@ TEST_CASE("settings that do not go with parts are refused in one line", "[traine
   adapted.model.adapter.targets = {"q_proj"};
   adapted.model.adapter.train = {"multi_modal_projector"};
   CHECK_NOTHROW(ModelConfigOf(adapted));
+  adapted.model.freeze = {"vision", "projector"};  // which keeps adapters out, and no more
+  CHECK_NOTHROW(ModelConfigOf(adapted));
   adapted.model.adapter.train.clear();
   adapted.model.projector.weights = "mm_projector.bin";  // trained already
   CHECK_NOTHROW(ModelConfigOf(adapted));

@@ -28,11 +28,11 @@ struct TrainState {
   DataPosition position;
   int64_t optimizer_step = 0;  // steps that updated the weights, for AdamW's bias correction
   int64_t tokens = 0, samples = 0, images = 0;  // totals since the first step
-  int64_t packs = 0;                            // likewise; -1: not told
   int64_t skipped_samples = 0;
   int64_t non_finite_in_a_row = 0;
   std::optional<BestStep> best;
   std::optional<LossScale> loss_scale = std::nullopt;  // in fp16
+  int64_t packs = 0;  // that were used since the first step; -1: not told
 };
 
 // A piece of a tensor, and the checkpoint's file that contains it.

@@ -98,7 +98,8 @@ void CheckProjectorWeights(const ModelSection& model) {
 // Throws where a projector that is drawn at random would stay as it is.
 void RequireProjectorTrained(const ModelSection& model, const ModelConfig& config) {
   if (model.init == "random") return;
-  if (std::find(model.freeze.begin(), model.freeze.end(), "projector") != model.freeze.end()) {
+  const auto& freeze = model.freeze;
+  if (!config.lora.on() && std::find(freeze.begin(), freeze.end(), "projector") != freeze.end()) {
     throw ConfigError(
         "model.freeze: the projector is new, and frozen it would stay as it is drawn; leave it "
         "out, or give a trained one in model.projector.weights");

@@ -89,10 +89,10 @@ void RefuseOriginalLlava(const ConfigSection& top) {
   if (!IsOriginalLlava(top)) return;
   RefuseResolutions(top);
   throw DataError(fmt::format(
-      "{0}: is in LLaVA's original form, without its encoder's description, and no folder of {1} "
-      "is "
-      "there or in the Hub's cache; `hf download {1}`, or give this folder as model.llm and that "
-      "one as model.vision, or {2}",
+      "{0}: is in LLaVA's original form, without its encoder's description, and {1} is no folder "
+      "here or in the Hub's cache; `hf download {1}`, or give this folder as model.llm and that "
+      "one "
+      "as model.vision, or {2}",
       top.where, GetString(top.json, "mm_vision_tower", top.where, "its encoder"), kPublished));
 }
 
