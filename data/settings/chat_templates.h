@@ -36,6 +36,7 @@ struct ChatTemplateForm {
   bool tokenizer_begin = false;  // Tokenizer::begin_token() before the first turn
   bool pictures_only = false;    // user turns without their text
   bool takes_tools = false;      // descriptions of functions behind the system text, as Qwen's
+  bool thinks = false;           // answers have thoughts, as Qwen3's (data/text/thoughts.h)
   SystemPlace place = SystemPlace::kTurn;
   std::array<std::string_view, 4> tokens = {};  // that the tokenizer must have
   // Texts that all stand in a Jinja template of this form, and one that does not. A folder's
@@ -82,6 +83,11 @@ constexpr ChatTemplateForm WithMarks(ChatTemplateForm form, std::string_view one
 
 constexpr ChatTemplateForm WithTools(ChatTemplateForm form) {
   form.takes_tools = true;
+  return form;
+}
+
+constexpr ChatTemplateForm WithThoughts(ChatTemplateForm form) {
+  form.thinks = true;
   return form;
 }
 
@@ -198,6 +204,7 @@ inline constexpr std::array kChatTemplates = {
     WithMarks(WithBegin(ChatMl("internlm2", ""), "<s>"), "<|im_start|>", "bos_token"),
     WithMarks(ChatMl("qwen2-vl", kQwen2System), "<|im_start|>", kQwen2System),
     WithTools(WithMarks(ChatMl("qwen2_5", kQwen25System), "<|im_start|>", kQwen25System)),
+    WithThoughts(WithTools(WithMarks(ChatMl("qwen3", ""), "<|im_start|>", "</think>"))),
     Vicuna(),
     Llama2(),
     Llama3(),

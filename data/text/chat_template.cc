@@ -10,6 +10,7 @@
 #include "configs/base/error.h"
 #include "data/text/jinja_template.h"
 #include "data/text/template_tokens.h"
+#include "data/text/thoughts.h"
 #include "data/text/utf8.h"
 
 namespace equipoise {
@@ -428,10 +429,16 @@ EncodedConversation ChatTemplate::Encode(const std::vector<Turn>& turns,
   }
   const auto last_answer = std::find_if(
       turns.rbegin(), turns.rend(), [](const Turn& turn) { return turn.role == Role::kAssistant; });
+  const size_t last_question = form_->thinks ? LastQuestion(turns) : 0;
   for (auto turn = turns.begin() + (own_system ? 1 : 0); turn != turns.end(); ++turn) {
     if (turn->role == Role::kAssistant) {
       const bool counts = !options_.last_answer || &*turn == &*last_answer;
-      writer.AddAnswer(turn->text, turn->trained && counts);
+      const bool trained = turn->trained && counts;
+      const bool earlier = static_cast<size_t>(turn - turns.begin()) < last_question;
+      writer.AddAnswer(form_->thinks
+                           ? QwenAnswer(turn->text, trained && !with_answer_prompt, earlier)
+                           : turn->text,
+                       trained);
     } else if (turn->role == Role::kSystem && form_->place == SystemPlace::kTurn) {
       writer.AddSystem(turn->text);
     } else {

@@ -52,7 +52,8 @@ struct ChatOptions {
 // <|vision_start|> <|image_pad|> <|vision_end|> (Qwen2-VL); in place of `<video>`, where a turn has
 // videos, likewise `<video>` or <|video_pad|>. Trained are an answer and the token that ends it,
 // but not a token that the answer's beginning forms with the header before it (a line break with
-// ChatML's): that is part of every prompt. Thread-safe.
+// ChatML's): that is part of every prompt; with Qwen3's template the answer's thought too, an empty
+// one where it has none. Thread-safe.
 class ChatTemplate {
  public:
   // Throws DataError when the tokenizer lacks a token of the template, ConfigError for an unknown

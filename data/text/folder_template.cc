@@ -45,6 +45,11 @@ constexpr std::array kVariants = {
             {},
             "writes two dates, and what functions there are, into a system turn; this form writes "
             "the system text alone"},
+    // QwQ, Qwen3's and Qwen3-VL's Thinking models.
+    Variant{"qwen3",
+            {"<|im_end|>", "</think>", "<|im_start|>assistant\\n<think>"},
+            {},
+            "begins a thought in every prompt; this form leaves it to the answer"},
     // Mistral-7B-Instruct v0.1 and v0.2 as they were first published, and those trained from them.
     Variant{"mistral-v1",
             {"'[INST] '", "' [/INST]'", "message['content'] + eos_token"},
@@ -80,13 +85,12 @@ const ChatTemplateForm* FormOfMarks(std::string_view jinja) {
 
 const ChatTemplateForm* RecognizeTemplate(std::string_view jinja) {
   if (const ChatTemplateForm* form = FormOfJinjaTemplate(jinja)) return form;
-  if (const ChatTemplateForm* form = FormOfMarks(jinja)) return form;
   const Variant* variant = VariantOf(jinja);
-  return variant == nullptr ? nullptr : FindChatTemplate(variant->form);
+  return variant == nullptr ? FormOfMarks(jinja) : FindChatTemplate(variant->form);
 }
 
 std::string_view TemplateNote(std::string_view jinja) {
-  if (FormOfJinjaTemplate(jinja) != nullptr || FormOfMarks(jinja) != nullptr) return "";
+  if (FormOfJinjaTemplate(jinja) != nullptr) return "";
   const Variant* variant = VariantOf(jinja);
   return variant == nullptr ? "" : variant->note;
 }

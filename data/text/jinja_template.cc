@@ -128,12 +128,43 @@ std::string OtherTurns(const ChatTemplateForm& form) {
                      TurnText(form.user, both), user);
 }
 
+// Macro `answer`, QwenAnswer(), where all that is no prompt is trained; sets `question.at`, the
+// place of LastQuestion() in `turns`.
+std::string Thoughts() {
+  return R"({%- macro answer(message, earlier) -%}
+  {%- set text = content(message) -%}
+  {%- set ends = text.split('</think>') -%}
+  {%- set begins = text.split('<think>') -%}
+  {%- set thought = ends[0].replace('<think>', '').strip('\n') -%}
+  {%- if add_generation_prompt and (earlier or not thought) -%}
+    {{- ends[-1].lstrip('\n') if ends|length > 1 else text -}}
+  {%- elif ends|length == 2 and begins|length == 2 and begins[0].strip('\n') == '' -%}
+    {{- '<think>\n' ~ thought ~ '\n</think>\n\n' ~ ends[1].lstrip('\n') -}}
+  {%- elif not add_generation_prompt and ends|length == 1 and begins|length == 1 -%}
+    {{- '<think>\n\n</think>\n\n' ~ text.lstrip('\n') -}}
+  {%- else -%}
+    {{- text -}}
+  {%- endif -%}
+{%- endmacro -%}
+{%- set question = namespace(at=turns|length) -%}
+{%- for message in turns -%}
+  {%- set text = shown(message) if message['role'] == 'user' else '' -%}
+  {%- set result = text.startswith('<tool_response>') and text.endswith('</tool_response>') -%}
+  {%- if message['role'] == 'user' and not result -%}
+    {%- set question.at = loop.index0 -%}
+  {%- endif -%}
+{%- endfor -%}
+)";
+}
+
 std::string Turns(const ChatTemplateForm& form) {
   TurnForm answer = form.answer;
   const std::string before = std::string(answer.before) + std::string(form.lead);
   const std::string after = std::string(answer.after) + std::string(form.rest);
   answer.before = before;
   answer.after = after;
+  const char* text =
+      form.thinks ? "answer(message, loop.index0 < question.at)" : "content(message)";
   return fmt::format(R"({{%- for message in turns -%}}
   {{%- if message['role'] == 'assistant' -%}}
     {{{{- {} -}}}}
@@ -142,7 +173,7 @@ std::string Turns(const ChatTemplateForm& form) {
   {{%- endif -%}}
 {{%- endfor -%}}
 )",
-                     TurnText(answer, "content(message)"), OtherTurns(form));
+                     TurnText(answer, text), OtherTurns(form));
 }
 
 }  // namespace
@@ -159,7 +190,7 @@ std::string JinjaTemplate(const ChatTemplateForm& form, const JinjaTexts& texts)
 )",
                          TurnText(form.system_turn, "system"));
   }
-  jinja += Holder(form.place) + Turns(form);
+  jinja += Holder(form.place) + (form.thinks ? Thoughts() : "") + Turns(form);
   return jinja + fmt::format(R"({{%- if add_generation_prompt -%}}
   {{{{- {} -}}}}
 {{%- else -%}}

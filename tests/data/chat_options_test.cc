@@ -42,6 +42,31 @@ TEST_CASE("a question's picture stands before its text, as LLaVA's trainer place
         as_written.Encode({{Role::kUser, "<image>\na"}, answer[1]}, {2}).ids);
 }
 
+TEST_CASE("an answer that is not trained on has no thought before the last question",
+          "[data][cpu]") {
+  const Tokenizer tokenizer = ReadTokenizerJson(TinyTokenizerJson());
+  const ChatTemplate qwen("qwen3", "", &tokenizer), plain("chatml", "", &tokenizer);
+  const ChatTemplate last("qwen3", "", &tokenizer, -1, {.last_answer = true});
+  CHECK(qwen.fingerprint() != plain.fingerprint());
+  CHECK(qwen.takes_tools());
+  const auto ids = [](const ChatTemplate& chat, const std::string& first, bool trained,
+                      const std::string& second) {
+    return chat
+        .Encode({{Role::kUser, "a"},
+                 {Role::kAssistant, first, trained},
+                 {Role::kUser, "c"},
+                 {Role::kAssistant, second}},
+                {})
+        .ids;
+  };
+  const std::string none = "<think>\n\n</think>\n\n", thought = "<think>\nhello\n</think>\n\n";
+  CHECK(ids(qwen, "b", true, "d") == ids(plain, none + "b", true, none + "d"));
+  CHECK(ids(qwen, thought + "b", true, "d") == ids(plain, thought + "b", true, none + "d"));
+  CHECK(ids(qwen, thought + "b", false, "d") == ids(plain, "b", false, none + "d"));
+  CHECK(ids(last, thought + "b", true, "d") == ids(plain, "b", true, none + "d"));
+  CHECK(ids(last, "b", true, thought + "d") == ids(plain, "b", true, thought + "d"));
+}
+
 TEST_CASE("the last answer alone is trained on, where it is said", "[data][cpu]") {
   const Tokenizer tokenizer = ReadTokenizerJson(TinyTokenizerJson());
   const ChatTemplate all("chatml", "", &tokenizer);

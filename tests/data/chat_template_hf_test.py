@@ -7,7 +7,6 @@ python chat_template_hf_test.py CHAT_PROGRAM
 import json
 import os
 import random
-import subprocess
 import sys
 import tempfile
 
@@ -16,15 +15,15 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 from tokenizers import processors, trainers
 from transformers import PreTrainedTokenizerFast
 
+from chat_program import CHATML, QWEN3, TEXTS, Report, byte_level, run
+
 SPACE = "\u2581"
 VICUNA_SYSTEM = ("A chat between a curious user and an artificial intelligence assistant. The "
                  "assistant gives helpful, detailed, and polite answers to the user's questions.")
 QWEN2_SYSTEM = "You are a helpful assistant."
 QWEN25_SYSTEM = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."
-CHATML = ["<|im_start|>", "<|im_end|>"]
 LLAMA = ["<unk>", "<s>", "</s>"]
 LLAMA3 = ["<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"]
-QWEN3 = ["<think>", "</think>", "<tool_call>", "</tool_call>"]
 PHI3 = ["<|endoftext|>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>"]
 PICTURES = {"<image>": ("", ""), "<IMG_CONTEXT>": ("<img>", "</img>"),
             "<|image_pad|>": ("<|vision_start|>", "<|vision_end|>")}
@@ -80,19 +79,6 @@ def mistral(first, inside, before, close):
             "{% endgeneration %}{% endif %}{% endfor %}")
 
 
-def byte_level(special, plain=()):
-    """`plain`: tokens that are added, but not as special ones."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.train_from_iterator(TEXTS * 3, trainers.BpeTrainer(
-        vocab_size=400, show_progress=False,
-        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet())))
-    tokenizer.add_special_tokens(special)
-    tokenizer.add_tokens([AddedToken(t, special=False, normalized=False) for t in plain])
-    return tokenizer
-
-
 def fallback(special, legacy, rstrip=(), plain=()):
     """LLaMA's: `legacy` puts a space behind every special token too."""
     tokenizer = Tokenizer(models.BPE())
@@ -122,9 +108,6 @@ def fallback(special, legacy, rstrip=(), plain=()):
     return tokenizer
 
 
-TEXTS = ["What is in the picture? a red disc", "hello world, it is a green square",
-         "USER: who ASSISTANT: I am", "[INST] <<SYS>> system user assistant [/INST]",
-         "größer 日本語 1234"]
 WORDS = ["hello", " world", "  two", "\n", "\n\n", "picture", "?", " ", "日本", "é", "USER:",
          "[INST]", "1", "\tx", "ASSISTANT:"] + QWEN3
 IMAGE = "<image>"
@@ -197,29 +180,10 @@ def expected(case, turns, images, prompt):
         return_assistant_tokens_mask=not prompt)
 
 
-def run(program, path, lines):
-    text = "".join(json.dumps(line) + "\n" for line in lines)
-    done = subprocess.run([program, path], input=text, capture_output=True, text=True, timeout=300,
-                          check=False)
-    if done.returncode:
-        raise RuntimeError(done.stderr)
-    return [json.loads(line) for line in done.stdout.split("\n")[:-1]]
-
-
 def safe(case, turns):
     """No text of a turn that special tokens occur in: here it is text, there a token."""
     tokens = [t.content for t in case.tokenizer.get_added_tokens_decoder().values() if t.special]
     return not any(t in text.replace(IMAGE, "") for _, text in turns for t in tokens)
-
-
-class Report:
-    def __init__(self):
-        self.passed = self.failed = 0
-
-    def check(self, name, ok, detail=""):
-        self.passed, self.failed = self.passed + bool(ok), self.failed + (not ok)
-        if not ok:
-            print(f"FAILED: {name}: {detail}")
 
 
 def check_case(program, path, case, report):

@@ -50,6 +50,9 @@ TEST_CASE("what a folder's template writes beyond its form is told", "[data][cpu
         {"<|start_header_id|> <|eot_id|> Cutting Knowledge Date", "llama-3", "writes two dates"},
         {mistral, "mistral-v1", "is an early one of Mistral's"},
         {mistral + "<<SYS>>", "llama-2", ""},
+        {"<|im_start|> <|im_end|> </think>", "qwen3", ""},
+        {"</think> <|im_end|> '<|im_start|>assistant\\n<think>\\n'", "qwen3",
+         "begins a thought in every prompt"},
         {"[INST] ", "", ""}}) {
     CAPTURE(row.jinja);
     const ChatTemplateForm* form = RecognizeTemplate(row.jinja);

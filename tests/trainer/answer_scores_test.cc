@@ -27,6 +27,14 @@ TEST_CASE("an exact answer has the reference's bytes", "[answers][cpu]") {
 }
 
 // As SQuAD's normalize_answer.
+TEST_CASE("thoughts do not count", "[answers][cpu]") {
+  CHECK(ScoreAnswer("", {"red"}, "<think>\nblue\n</think>\n\nred").exact == 1);
+  CHECK(ScoreAnswer("", {"<think>\n\n</think>\n\nred"}, "red").anls == 1);
+  CHECK(ScoreAnswer("", {"4"}, "<think>3</think>4").relaxed == 1);
+  CHECK(ScoreAnswer("A. red\nB. blue", {"B"}, "<think>A?</think>B").choice == 1);
+  CHECK(ScoreAnswer("", {"red"}, "<think>red").exact == 0);
+}
+
 TEST_CASE("a normalized answer ignores case, punctuation, articles, spaces", "[answers][cpu]") {
   CHECK(Score("The  Cat!", {"cat"}).normalized == 1);
   CHECK(Score("an apple, a pear", {"apple pear"}).normalized == 1);

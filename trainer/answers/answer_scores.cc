@@ -7,6 +7,8 @@
 #include <numeric>
 #include <vector>
 
+#include "data/text/thoughts.h"
+
 namespace equipoise {
 namespace {
 
@@ -200,9 +202,11 @@ int ChoiceOf(std::string_view text, const std::vector<std::u32string>& options) 
 AnswerScores ScoreAnswer(std::string_view question, const std::vector<std::string>& references,
                          std::string_view answer) {
   AnswerScores scores;
+  answer = WithoutThought(answer);
   const std::vector<std::u32string> options = OptionsOf(question);
   const int chosen = options.empty() ? -1 : ChoiceOf(answer, options);
-  for (const std::string& reference : references) {
+  for (const std::string& text : references) {
+    const std::string reference(WithoutThought(text));
     if (answer == reference) scores.exact = 1;
     if (SameNormalized(answer, reference)) scores.normalized = 1;
     scores.anls = std::max(scores.anls, Anls(Plain(answer), Plain(reference)));

@@ -46,8 +46,9 @@ struct AnswerScores {
 inline constexpr std::array<std::string_view, 5> kAnswerMeasures = {"exact", "normalized", "anls",
                                                                     "relaxed", "choice"};
 
-// By each measure, the score beside the reference that gives the highest. Pure. Texts are UTF-8;
-// what is not counts as one character a byte.
+// By each measure, the score beside the reference that gives the highest, of what stands behind
+// thoughts (data/text/thoughts.h). Pure. Texts are UTF-8; what is not counts as one character a
+// byte.
 AnswerScores ScoreAnswer(std::string_view question, const std::vector<std::string>& references,
                          std::string_view answer);
 

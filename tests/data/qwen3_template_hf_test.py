@@ -1,0 +1,156 @@
+"""Qwen3's chat template against Transformers: thoughts in prompts and in what is trained.
+
+python qwen3_template_hf_test.py CHAT_PROGRAM
+"""
+
+import os
+import random
+import sys
+import tempfile
+
+from transformers import PreTrainedTokenizerFast
+
+from chat_program import CHATML, QWEN3, Report, byte_level, run
+
+# Qwen3's published template without its functions, with marks of what is trained.
+QWEN3_TEXT = r"""{%- if messages[0].role == 'system' %}
+    {{- '<|im_start|>system\n' + messages[0].content + '<|im_end|>\n' }}
+{%- endif %}
+{%- set ns = namespace(multi_step_tool=true, last_query_index=messages|length - 1) %}
+{%- for message in messages[::-1] %}
+    {%- set index = (messages|length - 1) - loop.index0 %}
+    {%- if ns.multi_step_tool and message.role == "user" and message.content is string and
+       not(message.content.startswith('<tool_response>') and
+       message.content.endswith('</tool_response>')) %}
+        {%- set ns.multi_step_tool = false %}
+        {%- set ns.last_query_index = index %}
+    {%- endif %}
+{%- endfor %}
+{%- for message in messages %}
+    {%- if message.content is string %}
+        {%- set content = message.content %}
+    {%- else %}
+        {%- set content = '' %}
+    {%- endif %}
+    {%- if (message.role == "user") or (message.role == "system" and not loop.first) %}
+        {{- '<|im_start|>' + message.role + '\n' + content + '<|im_end|>' + '\n' }}
+    {%- elif message.role == "assistant" %}
+        {%- set reasoning_content = '' %}
+        {%- if message.reasoning_content is string %}
+            {%- set reasoning_content = message.reasoning_content %}
+        {%- else %}
+            {%- if '</think>' in content %}
+                {%- set reasoning_content =
+                   content.split('</think>')[0].rstrip('\n').split('<think>')[-1].lstrip('\n') %}
+                {%- set content = content.split('</think>')[-1].lstrip('\n') %}
+            {%- endif %}
+        {%- endif %}
+        {{- '<|im_start|>' + message.role + '\n' }}
+        {%- generation %}
+        {%- if loop.index0 > ns.last_query_index %}
+            {%- if loop.last or (not loop.last and reasoning_content) %}
+                {{- '<think>\n' + reasoning_content.strip('\n') + '\n</think>\n\n' +
+                   content.lstrip('\n') }}
+            {%- else %}
+                {{- content }}
+            {%- endif %}
+        {%- else %}
+            {{- content }}
+        {%- endif %}
+        {{- '<|im_end|>' }}
+        {%- endgeneration %}
+        {{- '\n' }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\n' }}
+    {%- if enable_thinking is defined and enable_thinking is false %}
+        {{- '<think>\n\n</think>\n\n' }}
+    {%- endif %}
+{%- endif %}"""
+THOUGHT = "<think>\n\n</think>\n\n"
+RESULT = "<tool_response>\n5\n</tool_response>"
+
+
+def thoughtful(count, seed):
+    """Conversations with and without thoughts, calls of functions and their results."""
+    pick = random.Random(seed)
+    said = lambda: pick.choice(["A", "it is\na disc\n", "\n\n so", "<tool_call>{}</tool_call>"])
+    thought = lambda: pick.choice(["", "", THOUGHT, "<think>\na thought\n</think>\n\n",
+                                   "<think>short</think>", "\n<think>\n\nlong\n\n</think>"])
+    for _ in range(count):
+        turns = [["system", "Be short."]] if pick.random() < 0.3 else []
+        for _ in range(pick.randint(1, 3)):
+            turns += [["user", "Q"], ["assistant", thought() + said()]]
+            for _ in range(pick.choice([0, 0, 1, 2])):
+                turns += [["user", RESULT], ["assistant", thought() + said()]]
+        prompt = pick.random() < 0.4
+        yield turns[:-1] if prompt else turns, prompt
+
+
+def check_thoughts(program, folder, report):
+    """Qwen3's template: prompts, and conversations of which the last answer alone is trained, as
+    Transformers renders them; where all are, each as the last one."""
+    tokenizer = byte_level(CHATML, QWEN3)
+    path = os.path.join(folder, "thoughts.json")
+    tokenizer.save(path)
+    hf = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|im_end|>",
+                                 chat_template=QWEN3_TEXT)
+    jinja, = run(program, path, [{"template": "qwen3", "system": "", "write": True}])
+    rows = list(thoughtful(200, 11))
+    ask = lambda trained: run(program, path, [
+        {"template": "qwen3", "system": "", "images": [], "prompt": prompt,
+         "turns": [[role, text, trained(i, len(turns))] for i, (role, text) in enumerate(turns)]}
+        for turns, prompt in rows])
+    prompts = 0
+    for (turns, prompt), last, every in zip(rows, ask(lambda i, n: i == n - 1),
+                                            ask(lambda i, n: True)):
+        messages = [{"role": role, "content": text} for role, text in turns]
+        render = lambda messages, **more: hf.apply_chat_template(
+            messages, add_generation_prompt=prompt, tokenize=True, return_dict=True, **more)
+        theirs = render(messages)["input_ids"]
+        report.check("qwen3: ids", last["ids"] == theirs, (turns, hf.decode(last["ids"])))
+        written = render(messages, chat_template=jinja)["input_ids"]
+        report.check("qwen3: the written one", written == every["ids"],
+                     (turns, hf.decode(written), hf.decode(every["ids"])))
+        prompts += prompt
+        if prompt:
+            report.check("qwen3: nothing of a prompt is trained in", every["ids"] == theirs, turns)
+            continue
+        mask = render(messages, return_assistant_tokens_mask=True)["assistant_masks"]
+        answer = len(mask) - mask[::-1].index(0, 1) if 0 in mask[:-1] else 0
+        report.check("qwen3: mask", last["trained"] == [0] * answer + mask[answer:], turns)
+        # What each answer is as the last of a conversation, and the turns between as they are.
+        text = "".join(
+            f"<|im_start|>{role}\n{said}<|im_end|>\n" if role != "assistant" else
+            hf.apply_chat_template([{"role": "user", "content": ""},
+                                    {"role": role, "content": said}],
+                                   tokenize=False).split("<|im_end|>\n", 1)[1]
+            for role, said in turns)
+        report.check("qwen3: every answer", every["ids"] ==
+                     hf(text, add_special_tokens=False)["input_ids"],
+                     (text, hf.decode(every["ids"])))
+        report.check("qwen3: every answer's mask", sum(every["trained"]) >= sum(last["trained"]),
+                     turns)
+    report.check("qwen3: prompts", 40 < prompts < 160, prompts)
+    for text, same in (("<think>open", True), ("a <think>b</think>c", True),
+                       ("<think>a</think>b</think>", True), ("b", False)):
+        ours, plain = run(program, path, [
+            {"template": name, "system": "", "images": [], "prompt": False,
+             "turns": [["user", "Q", True], ["assistant", text, True]]}
+            for name in ("qwen3", "chatml")])
+        report.check("qwen3: what is no thought stays", (ours == plain) == same, text)
+    told = run(program, path, [{"jinja": QWEN3_TEXT}])
+    report.check("qwen3: told by its text", told == ["qwen3"], told)
+
+
+def main():
+    report = Report()
+    with tempfile.TemporaryDirectory() as folder:
+        check_thoughts(sys.argv[1], folder, report)
+    print(f"{report.passed} passed, {report.failed} failed")
+    return 1 if report.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
