@@ -41,6 +41,24 @@ TEST_CASE("rates where shares of the rate belong are told", "[trainer][cpu]") {
   }
 }
 
+TEST_CASE("settings of frozen components are told", "[trainer][cpu]") {
+  CHECK(Of({"model.freeze=[vision]", "train.lr_factor.vision=0.5"}) ==
+        Lines{"train.lr_factor.vision: 0.5 has no effect: model.freeze has vision; leave one of "
+              "them out"});
+  CHECK(Of({"model.freeze=[vision]", "train.lr_factor.llm=0.5"}).empty());
+  CHECK(Of({"model.freeze=[llm]", "train.lr_factor.llm=0.5", "model.adapter.targets=[q_proj]",
+            "model.adapter.train=[norm]"})
+            .empty());
+  const std::string all = "model.adapter.targets=[all-linear]";
+  CHECK(Of({all, "model.freeze=[vision, llm]"}) ==
+        Lines{"model.freeze: with vision and llm in it the projector alone gets adapters; "
+              "adapters freeze the layers below them by themselves: leave out what shall have "
+              "some"});
+  CHECK(Of({all, "model.freeze=[vision]"}).empty());
+  CHECK(Of({all, "model.freeze=[llm, projector]"}).empty());
+  CHECK(Of({"model.freeze=[vision, llm]"}).empty());
+}
+
 TEST_CASE("settings that nothing reads are told", "[trainer][cpu]") {
   CHECK(Of({"train.micro_batch=1"}) ==
         Lines{"train.micro_batch: 1 has no effect with balance.group: isf+, whose packs have as "

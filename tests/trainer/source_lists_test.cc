@@ -269,7 +269,9 @@ TEST_CASE("steps of the command line come before epochs of the file", "[settings
   WriteText(path, "train: {epochs: 3}\n");
   CHECK(ReadRunConfig(path, {}).train.epochs == 3);
   CHECK(ReadRunConfig(path, {{"train.steps", "5"}}).train.epochs == 0);
-  CHECK(ReadRunConfig(path, {{"train.steps", "5"}, {"train.epochs", "2"}}).train.epochs == 2);
+  CHECK_THROWS_WITH(ReadRunConfig(path, {{"train.steps", "5"}, {"train.epochs", "2"}}),
+                    Catch::Contains("both say how long the run is; give one"));
+  CHECK(ReadRunConfig(path, {{"train.steps", "5"}, {"train.epochs", "0"}}).train.epochs == 0);
 }
 
 TEST_CASE("held-out records are used once at most", "[settings][cpu]") {

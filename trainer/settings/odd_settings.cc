@@ -40,6 +40,29 @@ void AddRates(const TrainSection& train, std::vector<std::string>* lines) {
   }
 }
 
+void AddFrozen(const RunConfig& config, std::vector<std::string>* lines) {
+  const std::vector<std::string>& freeze = config.model.freeze;
+  const auto frozen = [&](const char* name) {
+    return std::find(freeze.begin(), freeze.end(), name) != freeze.end();
+  };
+  const AdapterSection& adapter = config.model.adapter;
+  const LearningRateSection& factors = config.train.lr_factor;
+  for (const auto& [name, factor] :
+       {std::pair("vision", factors.vision), std::pair("projector", factors.projector),
+        std::pair("llm", factors.llm)}) {
+    if (factor == 1 || !frozen(name) || !adapter.train.empty()) continue;
+    lines->push_back(fmt::format(
+        "train.lr_factor.{}: {:.3g} has no effect: model.freeze has {}; leave one of them out",
+        name, factor, name));
+  }
+  const bool all_linear = adapter.targets == std::vector<std::string>{"all-linear"};
+  if (all_linear && frozen("vision") && frozen("llm")) {
+    lines->push_back(
+        "model.freeze: with vision and llm in it the projector alone gets adapters; adapters "
+        "freeze the layers below them by themselves: leave out what shall have some");
+  }
+}
+
 // How a model that has no tiles to choose takes pictures, and what to do.
 const char* WithoutTiles(ImageSpec::Kind kind) {
   switch (kind) {
@@ -62,6 +85,7 @@ const char* WithoutTiles(ImageSpec::Kind kind) {
 std::vector<std::string> OddSettings(const RunConfig& config, const ImageSpec& images) {
   std::vector<std::string> lines;
   AddRates(config.train, &lines);
+  AddFrozen(config, &lines);
   if (const char* way = WithoutTiles(images.kind);
       way != nullptr && !EqualConfig(config.data.tiles, TilesConfig())) {
     lines.push_back(fmt::format("data.tiles: has no effect on this model, which {}", way));

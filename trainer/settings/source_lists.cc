@@ -321,7 +321,11 @@ RunConfig ReadRunConfig(const std::string& path, const std::vector<Override>& ov
     return std::any_of(overrides.begin(), overrides.end(),
                        [&](const Override& each) { return each.key == key; });
   };
-  if (given("train.steps") && !given("train.epochs")) config.train.epochs = 0;
+  if (given("train.steps") && given("train.epochs") && config.train.epochs > 0) {
+    throw ConfigError(
+        "--set train.steps and --set train.epochs: both say how long the run is; give one");
+  }
+  if (given("train.steps")) config.train.epochs = 0;
   CheckSources(config.data.train, "data.train");
   CheckSources(config.data.eval, "data.eval");
   CheckSources(config.eval.answers, "eval.answers");
