@@ -208,6 +208,16 @@ def main():
     Cases(results).refused("a fused weight is missing", tiny_case.command(
         config, 1, "train", "--dry-run", model__llm=f"{folder}/other",
         run__dir=f"{folder}/refused"), 4, f"{folder}/other", "3 of", "weights are missing")
+    questions = f"[{{annotations: {folder}/train.jsonl, images: {folder}/images}}]"
+    answers = {"model__llm": f"{folder}/phi3", "eval__answers": questions,
+               "eval__answer_samples": 8}
+    Cases(results).refused("an answer could grow beyond the window", tiny_case.command(
+        config, 2, "train", run__dir=f"{folder}/window", eval__answer_tokens=290, **answers),
+        4, f"{folder}/train.jsonl: record 1 with eval.answer_tokens: 290", "sliding_window of 300")
+    results.check("before the first step", not tiny_case.losses(f"{folder}/window"))
+    done = tiny_case.run(config, 1, "train", run__dir=f"{folder}/within", train__steps=1,
+                         eval__answer_tokens=2, **answers)
+    results.check("shorter ones are within it", done.returncode == 0, done.stderr[-400:])
     shutil.rmtree(folder)
     results.finish()
 

@@ -1,13 +1,16 @@
 #include "trainer/loop/evaluator.h"
 
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <utility>
 
 #include "data/loading/agree_on_faults.h"
+#include "models/spec/sliding_window.h"
 #include "parallel/comm/values.h"
 
 namespace equipoise {
@@ -98,7 +101,26 @@ std::optional<std::vector<AnsweredSource>> Evaluator::Answer(Replica& replica) c
                        [this] { return context_.stop.AgreeToStop(context_.world()); });
 }
 
+void Evaluator::RequireWithinWindow(const ModelConfig& model) const {
+  if (model.text.sliding_window == 0) return;
+  const RunConfig& config = context_.config;
+  for (size_t i = 0; i < sources_.size(); ++i) {
+    const OpenedData& data = *sources_[i];
+    const Responder responder(&model, &data.tokenizer, &data.chat_template, &config.data,
+                              generation_);
+    for (const int64_t sample : AnswerableSamples(data.index, asked())) {
+      const AskedQuestion asked = AskSample(responder, data.dataset, sample, /*decode=*/false);
+      if (!asked.prompt) continue;
+      equipoise::RequireWithinWindow(
+          model.text, std::ssize(asked.prompt->ids) + config.eval.answer_tokens - 1,
+          fmt::format("{}: record {} with eval.answer_tokens: {} for its answer",
+                      config.eval.answers[i].annotations, sample + 1, config.eval.answer_tokens));
+    }
+  }
+}
+
 std::vector<AnsweredSource> Evaluator::AnswerFirst(Replica& replica) const {
+  RequireWithinWindow(replica.config());
   // These answers are few, and the first step checks for a request to stop.
   return *AnswerSources(replica, std::min(asked(), kShownAnswers), nullptr);
 }

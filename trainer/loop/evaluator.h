@@ -35,10 +35,12 @@ class Evaluator {
   // Answers the questions of eval.answers with the replicas' models, where they lie. Returns
   // nothing when a stop is requested meanwhile. Collective.
   std::optional<std::vector<AnsweredSource>> Answer(Replica& replica) const;
-  // Answers the first kShownAnswers questions of each source, before training. Collective.
+  // Answers the first kShownAnswers questions of each source, before training. Collective. Throws
+  // DataError where any question's answer would grow beyond the model's sliding window.
   std::vector<AnsweredSource> AnswerFirst(Replica& replica) const;
 
  private:
+  void RequireWithinWindow(const ModelConfig& model) const;
   // Number of questions of each source that are asked; more than there are without a limit.
   int64_t asked() const;
   // Answers at most `most` questions of each source; `stop` is that of AnswerSession::Answer().
