@@ -10,6 +10,8 @@ namespace {
 
 constexpr std::string_view kComment = "{#- Equipoise's data.template ";
 
+constexpr std::string_view kSetSystem = "{%- set system = '";
+
 // A string of Jinja.
 std::string Quoted(std::string_view text) {
   std::string quoted = "'";
@@ -198,6 +200,18 @@ std::string JinjaTemplate(const ChatTemplateForm& form, const JinjaTexts& texts)
 {{%- endif -%}}
 )",
                              Quoted(form.answer.before), Quoted(form.finish));
+}
+
+std::optional<std::string> SystemOfJinjaTemplate(std::string_view jinja) {
+  const size_t at = jinja.find(kSetSystem);
+  if (FormOfJinjaTemplate(jinja) == nullptr || at == jinja.npos) return std::nullopt;
+  std::string system;
+  for (size_t i = at + kSetSystem.size(); i < jinja.size() && jinja[i] != '\''; ++i) {
+    const bool escaped = jinja[i] == '\\' && i + 1 < jinja.size();
+    if (escaped) ++i;
+    system += escaped && jinja[i] == 'n' ? '\n' : jinja[i];
+  }
+  return system;
 }
 
 const ChatTemplateForm* FormOfJinjaTemplate(std::string_view jinja) {

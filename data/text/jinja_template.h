@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -20,6 +21,9 @@ struct JinjaTexts {
 // no place in a conversation here: functions, videos, and roles other than system, user and
 // assistant.
 std::string JinjaTemplate(const ChatTemplateForm& form, const JinjaTexts& texts);
+
+// The `system` of such a program; absent: the text is none.
+std::optional<std::string> SystemOfJinjaTemplate(std::string_view jinja);
 
 // The form that the comment of such a program names; null: the text has no such comment.
 const ChatTemplateForm* FormOfJinjaTemplate(std::string_view jinja);

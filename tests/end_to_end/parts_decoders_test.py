@@ -216,8 +216,16 @@ def main():
         4, f"{folder}/train.jsonl: record 1 with eval.answer_tokens: 290", "sliding_window of 300")
     results.check("before the first step", not tiny_case.losses(f"{folder}/window"))
     done = tiny_case.run(config, 1, "train", run__dir=f"{folder}/within", train__steps=1,
-                         eval__answer_tokens=2, **answers)
+                         eval__answer_tokens=2, data__system="red " * 80, **answers)
     results.check("shorter ones are within it", done.returncode == 0, done.stderr[-400:])
+    tiny_case.program("export", f"{folder}/within", "--out", f"{folder}/with_system")
+    for more, fits in ((["--set", "data.system=red"], True), ([], False)):
+        done = tiny_case.program("generate", f"{folder}/with_system", "--prompt", "What is it?",
+                                 "--max-new-tokens", "240", *more)
+        results.check("an exported system text is part of prompts" if not more else
+                      "but where another is given",
+                      fits == (done.returncode == 0) == ("sliding_window" not in done.stderr),
+                      done.stderr[-400:])
     shutil.rmtree(folder)
     results.finish()
 

@@ -7,6 +7,7 @@
 #include "configs/base/json.h"
 #include "data/text/chat_template.h"
 #include "data/text/folder_template.h"
+#include "data/text/jinja_template.h"
 #include "data/text/tokenizer.h"
 #include "models/families/model_parts.h"
 #include "tests/data/temporary_folder.h"
@@ -99,6 +100,12 @@ TEST_CASE("a chat template takes the place of the folder's", "[trainer][cpu]") {
     CHECK(ReadWholeFile(out + "/chat_template.jinja") == chat.Jinja());
     CHECK_THAT(chat.Jinja(), Contains(std::string("'") + picture + "\\n'"));
     CHECK(FolderTemplate(out)->name == "chatml");
+    CHECK(SystemOfJinjaTemplate(FolderJinja(out)) == "");
+    for (const std::string system : {"It's \\ a \"größer\"\n{{ text }}", "\\n'", "\n"}) {
+      WriteChatTemplate(ChatTemplate("chatml", system, &tokenizer), out);
+      CHECK(SystemOfJinjaTemplate(FolderJinja(out)) == system);
+    }
+    CHECK_FALSE(SystemOfJinjaTemplate("{%- set system = 'not ours' -%}"));
     CHECK_FALSE(folders.Read("tokenizer_config.json").contains("chat_template"));
     CHECK(folders.Read("tokenizer_config.json")["model_max_length"] == 512);
     CHECK_FALSE(std::filesystem::exists(out + "/chat_template.json"));

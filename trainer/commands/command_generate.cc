@@ -27,6 +27,7 @@
 #include "data/records/video_frames.h"
 #include "data/settings/chat_templates.h"
 #include "data/text/folder_template.h"
+#include "data/text/jinja_template.h"
 #include "models/families/families.h"
 #include "parallel/comm/mpi_environment.h"
 #include "trainer/answers/answer.h"
@@ -84,7 +85,8 @@ void ApplySettings(const FolderSettings& settings, const std::string& folder, Da
   data.tiles.min = settings.min_tiles.value_or(data.tiles.min);
   data.tiles.max = settings.max_tiles.value_or(data.tiles.max);
   data.tiles.thumbnail = settings.thumbnail.value_or(data.tiles.thumbnail);
-  data.system = settings.system.value_or(data.system);
+  data.system =
+      settings.system.value_or(SystemOfJinjaTemplate(FolderJinja(folder)).value_or(data.system));
   const std::string chat_template = TemplateOf(settings, folder, data.chat_template);
   if (FindChatTemplate(chat_template) != nullptr) {
     data.chat_template = chat_template;
