@@ -45,6 +45,7 @@
 #include "trainer/run/set_up_run.h"
 #include "trainer/settings/data_options.h"
 #include "trainer/settings/model_section.h"
+#include "trainer/settings/own_template.h"
 #include "trainer/settings/run_config.h"
 #include "trainer/settings/vocabulary.h"
 
@@ -65,35 +66,24 @@ struct Arguments {
   std::optional<double> repetition_penalty;
 };
 
-// The name of a folder's template: as its config.json says, as the text of its own Jinja template
-// tells, or its family's.
-std::string TemplateOf(const FolderSettings& settings, const std::string& folder,
-                       const std::string& fallback) {
-  if (settings.chat_template) return *settings.chat_template;
-  const std::string jinja = FolderJinja(folder);
-  if (const ChatTemplateForm* own = RecognizeTemplate(jinja)) {
-    const std::string_view note = TemplateNote(jinja);
-    if (!note.empty())
-      spdlog::warn("{}: data.template: {}: the folder's {}", folder, own->name, note);
-    return std::string(own->name);
-  }
-  return settings.default_template.value_or(fallback);
-}
-
 // Applies the settings that a Hugging Face folder specifies.
-void ApplySettings(const FolderSettings& settings, const std::string& folder, DataConfig& data) {
+void ApplySettings(const ModelConfig& model, const std::string& folder, DataConfig& data) {
+  const FolderSettings settings = FolderSettingsOf(model, folder);
   data.tiles.min = settings.min_tiles.value_or(data.tiles.min);
   data.tiles.max = settings.max_tiles.value_or(data.tiles.max);
   data.tiles.thumbnail = settings.thumbnail.value_or(data.tiles.thumbnail);
   data.system =
       settings.system.value_or(SystemOfJinjaTemplate(FolderJinja(folder)).value_or(data.system));
-  const std::string chat_template = TemplateOf(settings, folder, data.chat_template);
-  if (FindChatTemplate(chat_template) != nullptr) {
-    data.chat_template = chat_template;
-  } else {
+  const std::optional<OwnTemplate> own = OwnTemplateOf(model, folder);
+  if (!own) return;
+  if (FindChatTemplate(own->name) == nullptr) {
     spdlog::warn("the template '{}' of config.json is unknown, {} is used; --set data.template=...",
-                 chat_template, data.chat_template);
+                 own->name, data.chat_template);
+    return;
   }
+  data.chat_template = own->name;
+  if (!own->note.empty())
+    spdlog::warn("{}: data.template: {}: the folder's {}", folder, own->name, own->note);
 }
 
 // Settings of the run in which the model was trained, or else of its folder; overridden by `--set`,
@@ -103,7 +93,7 @@ RunConfig ReadSettings(const ModelSource& source, const ModelConfig& model,
   const std::vector<Override> overrides = ParseOverrides(set);
   RunConfig config;
   if (source.run_config.empty()) {
-    ApplySettings(FolderSettingsOf(model, source.folder), source.folder, config.data);
+    ApplySettings(model, source.folder, config.data);
     ReadConfigText("--set", "{}", overrides, config);
     return config;
   }

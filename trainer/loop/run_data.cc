@@ -14,6 +14,7 @@
 #include "models/spec/sliding_window.h"
 #include "trainer/settings/group_settings.h"
 #include "trainer/settings/odd_settings.h"
+#include "trainer/settings/own_template.h"
 #include "trainer/settings/vocabulary.h"
 
 namespace equipoise {
@@ -24,6 +25,8 @@ void CheckModel(const RunConfig& config, const ModelConfig& model) {
   for (const std::string& line : OddSettings(config, ImageSpecOf(model))) {
     spdlog::warn("{}", line);
   }
+  if (const std::string line = OtherTemplate(config, model); !line.empty())
+    spdlog::warn("{}", line);
   if (config.data.max_tokens > model.text.max_position_embeddings) {
     spdlog::warn(
         "data.max_tokens: {} is beyond the model's max_position_embeddings {}; positions behind "

@@ -29,6 +29,7 @@
 #include "trainer/settings/group_settings.h"
 #include "trainer/settings/model_section.h"
 #include "trainer/settings/odd_settings.h"
+#include "trainer/settings/own_template.h"
 #include "trainer/settings/run_cluster.h"
 #include "trainer/settings/run_style.h"
 
@@ -156,6 +157,8 @@ PlanReport PlanIsland(RunConfig config, const PlanTarget& target, const OrderPla
     for (const std::string& line : OddSettings(config, ImageSpecOf(model))) {
       spdlog::warn("{}", line);
     }
+    if (const std::string line = OtherTemplate(config, model); !line.empty())
+      spdlog::warn("{}", line);
   }
   const SampleCosts costs = GatherSampleCosts(config, model);
   PlannedRun planned = PlanWorkload(costs, config, model);

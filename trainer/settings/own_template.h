@@ -1,0 +1,25 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "models/spec/model_config.h"
+#include "trainer/settings/run_config.h"
+
+namespace equipoise {
+
+// The chat template that a model's folder says it was trained with.
+struct OwnTemplate {
+  std::string name;  // of data.template; maybe one that config.json names and is none of them
+  std::string note;  // what the folder's writes otherwise than that form; empty: nothing is known
+};
+
+// As its config.json says, as the text of its own Jinja template tells, or its family's; absent:
+// none of these. Reads the folder's files.
+std::optional<OwnTemplate> OwnTemplateOf(const ModelConfig& model, const std::string& folder);
+
+// A warning where data.template is another form than that of the folder model.hf; empty: it is the
+// same, the folder tells none, or it is `plain`, which no model answers in.
+std::string OtherTemplate(const RunConfig& config, const ModelConfig& model);
+
+}  // namespace equipoise
