@@ -30,7 +30,7 @@ void ReadPair(std::string question, const std::string& answer, const Json& objec
     }
   }
   record.turns.push_back({Role::kUser, std::move(question)});
-  record.turns.push_back({Role::kAssistant, answer});
+  record.turns.push_back({Role::kAssistant, ThoughtOf(object, {}, "the record") + answer});
 }
 
 // TRL's prompt and its completion, texts or lists of messages; answers in the prompt are not

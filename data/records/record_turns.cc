@@ -128,17 +128,6 @@ bool IsParts(const Json& list) {
   });
 }
 
-// What an assistant's turn thought before its text, as Qwen3's template writes `reasoning_content`;
-// empty where there is none.
-std::string ThoughtOf(const Json& turn, const std::string& where) {
-  const auto found = turn.find("reasoning_content");
-  if (found == turn.end() || IsEmpty(*found)) return "";
-  std::string_view text = TextOf(turn, "reasoning_content", where);
-  while (text.starts_with('\n')) text.remove_prefix(1);
-  while (text.ends_with('\n')) text.remove_suffix(1);
-  return fmt::format("<think>\n{}\n</think>\n\n", text);
-}
-
 // Reader of a list of turns, one behind the other.
 class TurnReader {
  public:
@@ -166,7 +155,8 @@ class TurnReader {
                          where, who));
     }
     std::string content = Content(turn, what, *speaker, where);
-    if (speaker == Speaker::kAssistant) content.insert(0, ThoughtOf(turn, where));
+    if (speaker == Speaker::kAssistant || speaker == Speaker::kCall)
+      content.insert(0, ThoughtOf(turn, {"reasoning", "thinking"}, where));
     Add(*speaker, std::move(content), IsTrained(turn, where), where);
   }
 
@@ -309,6 +299,21 @@ const std::string& TextOf(const Json& object, const char* key, const std::string
     Refuse(Defect::kBadField, fmt::format("{}: '{}' is no text", where, key));
   }
   return found->get_ref<const std::string&>();
+}
+
+std::string ThoughtOf(const Json& object, std::initializer_list<const char*> other,
+                      const std::string& where) {
+  const auto has = [&](const char* key) {
+    const auto found = object.find(key);
+    return found != object.end() && !IsEmpty(*found);
+  };
+  const auto found = std::find_if(other.begin(), other.end(), has);
+  const char* key = has("reasoning_content") || found == other.end() ? "reasoning_content" : *found;
+  if (!has(key)) return "";
+  std::string_view text = TextOf(object, key, where);
+  while (text.starts_with('\n')) text.remove_prefix(1);
+  while (text.ends_with('\n')) text.remove_suffix(1);
+  return fmt::format("<think>\n{}\n</think>\n\n", text);
 }
 
 void ReadTurns(const char* key, const Json& object, std::string_view text, Record& record) {

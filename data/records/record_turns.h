@@ -1,5 +1,6 @@
 #pragma once
 
+#include <initializer_list>
 #include <string>
 #include <string_view>
 
@@ -20,6 +21,12 @@ void ReadTurns(const char* key, const Json& object, std::string_view text, Recor
 // beginning is one to an empty question (ms-swift); with `drop`, answers before the first question
 // are left out instead (FastChat, LLaVA, InternVL), but not those that hold a place for a picture.
 void BeginWithQuestion(bool drop, Record& record);
+
+// What an assistant's turn or a record's answer thought before its text, as Qwen3's template writes
+// `reasoning_content` (in turns also under the first of `other` that has one); empty: nothing.
+// Throws Refusal, with `where`, for what is no text.
+std::string ThoughtOf(const Json& object, std::initializer_list<const char*> other,
+                      const std::string& where);
 
 // The text of a key of `object`. Throws Refusal, with `where`, for anything else.
 const std::string& TextOf(const Json& object, const char* key, const std::string& where);

@@ -220,8 +220,8 @@ void SampleScanner::Encode(ScannedSample& sample) const {
   for (const PictureLoad& picture : sample.pictures) image_tokens.push_back(picture.image_tokens);
   if (!sample.record.tools.empty() && !chat_template_->takes_tools()) {
     return Refuse(sample, Defect::kBadField,
-                  "'tools' is given, for which this data.template has no place; use chatml or "
-                  "qwen2_5, or describe the functions in the system text");
+                  "'tools' is given, for which this data.template has no place; use chatml, "
+                  "qwen2_5 or qwen3, or describe the functions in the system text");
   }
   try {
     encoded = chat_template_->Encode(sample.record.turns, image_tokens,

@@ -37,7 +37,8 @@ std::string TurnText(const TurnForm& turn, const std::string& content) {
                      Quoted(turn.after));
 }
 
-// Macros `content`, the text of a message, and `shown`, that of a user's, where pictures stand.
+// Macros `content`, the text of a message, and `shown`, that of a user's, where pictures stand. A
+// message's `reasoning_content` is its thought where the form has thoughts.
 std::string Macros(const ChatTemplateForm& form, std::string_view picture) {
   std::string whole = "message['content']", part = "part['text']";
   std::string image = Quoted(std::string(picture) + "\n");
@@ -46,8 +47,16 @@ std::string Macros(const ChatTemplateForm& form, std::string_view picture) {
     whole = fmt::format("{} * message['content'].count({})", image, image);
     part = "''";
   }
+  const char* thought = form.thinks ? R"(  {%- if message['reasoning_content'] is string -%}
+    {{- '<think>\n' ~ message['reasoning_content'].strip('\n') ~ '\n</think>\n\n' -}}
+  {%- endif -%}
+)"
+                                    : "";
   return fmt::format(R"({{%- macro content(message) -%}}
-  {{%- if message['content'] is string -%}}
+  {{%- if message['tool_calls'] -%}}
+    {{{{- raise_exception('tool_calls: functions have no place here') -}}}}
+  {{%- endif -%}}
+{thought}  {{%- if message['content'] is string -%}}
     {{{{- message['content'] -}}}}
   {{%- else -%}}
     {{%- for part in message['content'] -%}}
@@ -74,7 +83,8 @@ std::string Macros(const ChatTemplateForm& form, std::string_view picture) {
   {{%- endif -%}}
 {{%- endmacro -%}}
 )",
-                     fmt::arg("whole", whole), fmt::arg("part", part), fmt::arg("image", image));
+                     fmt::arg("thought", thought), fmt::arg("whole", whole), fmt::arg("part", part),
+                     fmt::arg("image", image));
 }
 
 // Sets `system`, and `turns` to the messages behind it.
@@ -130,6 +140,10 @@ std::string OtherTurns(const ChatTemplateForm& form) {
                      TurnText(form.user, both), user);
 }
 
+// Ends a prompt where the caller wants an answer without a thought, as Qwen3's template does.
+constexpr const char* kNoThought =
+    R"( ~ ('<think>\n\n</think>\n\n' if enable_thinking is false else ''))";
+
 // Macro `answer`, QwenAnswer(), where all that is no prompt is trained; sets `question.at`, the
 // place of LastQuestion() in `turns`.
 std::string Thoughts() {
@@ -137,10 +151,11 @@ std::string Thoughts() {
   {%- set text = content(message) -%}
   {%- set ends = text.split('</think>') -%}
   {%- set begins = text.split('<think>') -%}
-  {%- set thought = ends[0].replace('<think>', '').strip('\n') -%}
+  {%- set thought = ends[0].split('<think>')[-1].strip('\n') -%}
   {%- if add_generation_prompt and (earlier or not thought) -%}
     {{- ends[-1].lstrip('\n') if ends|length > 1 else text -}}
-  {%- elif ends|length == 2 and begins|length == 2 and begins[0].strip('\n') == '' -%}
+  {%- elif ends|length == 2 and (begins|length == 1 or
+        (begins|length == 2 and begins[0].strip(' \n') == '' and '</think>' in begins[1])) -%}
     {{- '<think>\n' ~ thought ~ '\n</think>\n\n' ~ ends[1].lstrip('\n') -}}
   {%- elif not add_generation_prompt and ends|length == 1 and begins|length == 1 -%}
     {{- '<think>\n\n</think>\n\n' ~ text.lstrip('\n') -}}
@@ -199,7 +214,8 @@ std::string JinjaTemplate(const ChatTemplateForm& form, const JinjaTexts& texts)
   {{{{- {} -}}}}
 {{%- endif -%}}
 )",
-                             Quoted(form.answer.before), Quoted(form.finish));
+                             Quoted(form.answer.before) + (form.thinks ? kNoThought : ""),
+                             Quoted(form.finish));
 }
 
 std::optional<std::string> SystemOfJinjaTemplate(std::string_view jinja) {

@@ -28,17 +28,22 @@ std::string Joined(std::string_view thought, std::string_view answer) {
 std::string WithThought(std::string_view answer) {
   const size_t begins = CountOf(kBegin, answer), ends = CountOf(kEnd, answer);
   if (begins + ends == 0) return Joined("", answer);
-  std::string_view text = WithoutLinesBefore(answer);
-  if (begins != 1 || ends != 1 || !text.starts_with(kBegin)) return std::string(answer);
-  text.remove_prefix(kBegin.size());
-  const size_t end = text.find(kEnd);
-  return Joined(text.substr(0, end), text.substr(end + kEnd.size()));
+  const size_t begin = begins == 0 ? 0 : answer.find(kBegin), end = answer.find(kEnd);
+  const bool first = answer.substr(0, begin).find_first_not_of(" \n") == std::string_view::npos;
+  if (begins > 1 || ends != 1 || end < begin || !first) return std::string(answer);
+  const size_t inside = begins == 0 ? 0 : begin + kBegin.size();
+  return Joined(answer.substr(inside, end - inside), answer.substr(end + kEnd.size()));
 }
 
 std::string_view WithoutThought(std::string_view answer) {
   const size_t end = answer.rfind(kEnd);
   if (end == std::string_view::npos) return answer;
   return WithoutLinesBefore(answer.substr(end + kEnd.size()));
+}
+
+std::string_view BehindThought(std::string_view answer) {
+  const std::string_view behind = WithoutThought(answer);
+  return behind.find(kBegin) == std::string_view::npos ? behind : "";
 }
 
 size_t LastQuestion(const std::vector<Turn>& turns) {

@@ -11,13 +11,17 @@ namespace equipoise {
 // Thoughts of answers, `<think>` to `</think>`, as Qwen3's chat template treats them.
 
 // An answer as the template writes the last of a conversation: behind its thought, which is an
-// empty one where it has none. A text that is not one thought and what follows (one that begins
+// empty one where it has none. A thought may lack its `<think>`, which prompts of models that
+// always think end with. A text that is not one thought and what follows (one that begins
 // otherwise, two thoughts, one that does not end) stays as it is.
 std::string WithThought(std::string_view answer);
 
 // What stands behind the last thought, as the template writes answers to earlier questions; the
 // whole text where none ends in it.
 std::string_view WithoutThought(std::string_view answer);
+
+// What an answer says behind its thoughts; nothing where its thought does not end.
+std::string_view BehindThought(std::string_view answer);
 
 // The place of the last question, a user's turn that is no function's result; their number where
 // there is none.

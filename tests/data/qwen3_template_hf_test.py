@@ -8,6 +8,7 @@ import random
 import sys
 import tempfile
 
+from jinja2.exceptions import TemplateError
 from transformers import PreTrainedTokenizerFast
 
 from chat_program import CHATML, QWEN3, Report, byte_level, run
@@ -77,7 +78,8 @@ def thoughtful(count, seed):
     pick = random.Random(seed)
     said = lambda: pick.choice(["A", "it is\na disc\n", "\n\n so", "<tool_call>{}</tool_call>"])
     thought = lambda: pick.choice(["", "", THOUGHT, "<think>\na thought\n</think>\n\n",
-                                   "<think>short</think>", "\n<think>\n\nlong\n\n</think>"])
+                                   "<think>short</think>", "\n<think>\n\nlong\n\n</think>",
+                                   " <think>\na thought\n</think>\n\n", "no begin</think>\n\n"])
     for _ in range(count):
         turns = [["system", "Be short."]] if pick.random() < 0.3 else []
         for _ in range(pick.randint(1, 3)):
@@ -134,12 +136,30 @@ def check_thoughts(program, folder, report):
                      turns)
     report.check("qwen3: prompts", 40 < prompts < 160, prompts)
     for text, same in (("<think>open", True), ("a <think>b</think>c", True),
-                       ("<think>a</think>b</think>", True), ("b", False)):
+                       ("<think>a</think>b</think>", True), ("b", False), ("a</think>b", False)):
         ours, plain = run(program, path, [
             {"template": name, "system": "", "images": [], "prompt": False,
              "turns": [["user", "Q", True], ["assistant", text, True]]}
             for name in ("qwen3", "chatml")])
         report.check("qwen3: what is no thought stays", (ours == plain) == same, text)
+    # What messages have beside their content, and a prompt for an answer without a thought.
+    ask = [{"role": "user", "content": "Q"}]
+    for messages, more in (
+            (ask + [{"role": "assistant", "content": "A", "reasoning_content": "\nR"}], {}),
+            (ask, {"add_generation_prompt": True, "enable_thinking": False}),
+            (ask, {"add_generation_prompt": True, "enable_thinking": True}),
+            (ask + [{"role": "assistant", "content": "A", "reasoning_content": "R"}] + ask,
+             {"add_generation_prompt": True})):
+        texts = [hf.apply_chat_template(messages, tokenize=False, **more, **template)
+                 for template in ({}, {"chat_template": jinja})]
+        report.check("qwen3: the written one's other inputs", texts[0] == texts[1], texts)
+    try:
+        text = hf.apply_chat_template(ask + [{"role": "assistant", "content": "", "tool_calls": [
+            {"type": "function", "function": {"name": "f", "arguments": {}}}]}],
+                                      chat_template=jinja, tokenize=False)
+        report.check("qwen3: calls are refused", False, text)
+    except TemplateError as error:
+        report.check("qwen3: calls are refused", "tool_calls" in str(error), error)
     told = run(program, path, [{"jinja": QWEN3_TEXT}])
     report.check("qwen3: told by its text", told == ["qwen3"], told)
 

@@ -69,6 +69,20 @@ std::vector<Form> Forms() {
        R"({"messages":[{"role":"user","content":"Q"},)"
        R"({"role":"assistant","reasoning_content":"\nT\n","content":"A"}]})",
        {"u Q", "a <think>\nT\n</think>\n\nA"}},
+      {"thoughts under other names, and before calls",
+       R"({"messages":[{"role":"user","content":"Q"},)"
+       R"({"role":"assistant","thinking":"T","content":"A"},{"role":"user","content":"R"},)"
+       R"({"role":"assistant","thinking":null,"reasoning":"U","content":"B"}]})",
+       {"u Q", "a <think>\nT\n</think>\n\nA", "u R", "a <think>\nU\n</think>\n\nB"}},
+      {"a thought beside a call",
+       R"({"messages":[{"role":"user","content":"Q"},{"role":"tool_call",)"
+       R"("reasoning_content":"T","content":"{\"name\": \"f\", \"arguments\": {}}"}]})",
+       {"u Q",
+        "a <think>\nT\n</think>\n\n<tool_call>\n{\"name\": \"f\", \"arguments\": "
+        "{}}\n</tool_call>"}},
+      {"a thought beside a response",
+       R"({"query":"Q","response":"A","reasoning_content":"T"})",
+       {"u Q", "a <think>\nT\n</think>\n\nA"}},
       {"turns and pairs with every key, as Parquet of mixed forms has them",
        R"({"conversations":[{"from":null,"role":"user","content":"Q","human":null},)"
        R"({"from":"gpt","value":"A","role":null,"human":null},)"

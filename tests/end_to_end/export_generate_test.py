@@ -201,8 +201,9 @@ def check_settings(results, folder, tokenizer, picture):
 def answer_file(folder, out, ranks=1, *more):
     line = [tiny_case.MPIRUN, "-n", str(ranks)] if ranks > 1 else []
     line += [tiny_case.EQUIPOISE, "generate", folder, "--jsonl", f"{folder}/questions.jsonl",
-             "--images", f"{folder}/..", "--out", out, "--max-new-tokens", str(NEW_TOKENS),
-             "--set", "train.precision=fp32", *more]
+             "--images", f"{folder}/..", "--out", out, "--set", "train.precision=fp32", *more]
+    if "--max-new-tokens" not in more:
+        line += ["--max-new-tokens", str(NEW_TOKENS)]
     done = tiny_case.execute(line)
     rows = []
     if done.returncode == 0:
@@ -214,11 +215,12 @@ def answer_file(folder, out, ranks=1, *more):
 def compare_files(results, folder, model, tokenizer, picture):
     """A file of questions: Transformers' greedy answers, the same on every mesh and batch."""
     texts = ["What is 3 plus 2?", "<image>\nWhat is it?", "Tell me: was ist das?", "Why?"]
-    wanted = []
+    wanted, cut = [], []
     for text in texts:
         values = pixels(picture) if "<image>" in text else None
         ids = hf_generate(model, prompt_ids(tokenizer, text, 4), values)
         wanted.append(tokenizer.decode(ids, skip_special_tokens=True))
+        cut.append(len(ids) >= NEW_TOKENS)
     with open(f"{folder}/questions.jsonl", "w") as out:
         for i, text in enumerate(texts):
             row = {"question_id": i + 10, "question": text, "answers": ["no", wanted[i]]}
@@ -238,6 +240,20 @@ def compare_files(results, folder, model, tokenizer, picture):
                   and [row["exact"] for row in alone] == [1, 1, 1, 1, 0, 0]
                   and "gone.png" in alone[4].get("fault", "") and "exact 0.6667" in done.stderr,
                   str(alone)[-300:] + done.stderr[-200:])
+    told = [row.get("cut", False) for row in alone]
+    results.check("answers that were cut are told", any(told) and told[:4] == cut
+                  and "fault" in alone[4] and not told[4]
+                  and f"{sum(told)} as long as --max-new-tokens allows" in done.stderr,
+                  f"{told} {cut}")
+    _, few = answer_file(folder, f"{folder}/few.jsonl", 1, "--max-new-tokens", "2")
+    results.check("as many tokens as allowed", [row.get("cut", False) for row in few]
+                  == [True] * 4 + [False, True], str(few)[-300:])
+    for out, message in ((folder, "is a folder; name a file"),
+                         (f"{folder}/none/a.jsonl", "no such folder; make it")):
+        done, _ = answer_file(folder, out, 2)
+        results.check("a place where no answers can be written is told before they are asked",
+                      done.returncode == 5 and f"--out: {out}: {message}" in done.stderr
+                      and "as long as" not in done.stderr, done.stderr[-300:])
     drawn = ["--temperature", "2", "--top-p", "0.9", "--seed", "5"]
     _, drawn_alone = answer_file(folder, f"{folder}/drawn.jsonl", 1, *drawn)
     results.check("drawn answers are others", drawn_alone != alone and len(drawn_alone) == 6)
@@ -289,6 +305,9 @@ def main():
                                         ""],
         done.stderr,
     )
+    with open(f"{exported}/chat_template.jinja") as file:
+        results.check("a folder that tells no template of its own gets that of its training",
+                      "data.template chatml" in file.readline())
     again = subprocess.run(
         [tiny_case.EQUIPOISE, "export", f"{folder}/run", "--out", exported],
         capture_output=True,

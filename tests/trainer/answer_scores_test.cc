@@ -33,6 +33,8 @@ TEST_CASE("thoughts do not count", "[answers][cpu]") {
   CHECK(ScoreAnswer("", {"4"}, "<think>3</think>4").relaxed == 1);
   CHECK(ScoreAnswer("A. red\nB. blue", {"B"}, "<think>A?</think>B").choice == 1);
   CHECK(ScoreAnswer("", {"red"}, "<think>red").exact == 0);
+  CHECK(ScoreAnswer("", {"red"}, "<think>red").anls == 0);
+  CHECK(ScoreAnswer("A. red\nB. blue", {"B"}, "<think>\nIt seems the answer is B, bu").choice == 0);
 }
 
 TEST_CASE("a normalized answer ignores case, punctuation, articles, spaces", "[answers][cpu]") {

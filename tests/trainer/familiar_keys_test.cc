@@ -187,6 +187,7 @@ TEST_CASE("values of other trainers are led to ours", "[trainer][cpu]") {
       {"template", "qwen2_vl", "write qwen2-vl"},
       {"template", "qwen_1_5", "write qwen2-vl"},
       {"template", "qwen3_vl", "write chatml"},
+      {"template", "qwen3_thinking", "write qwen3"},
       {"template", "qwen3_vl_nothink", "write chatml"},
       {"template", "intern_vl", "write internvl2_5"},
       {"template", "qwen", "write qwen2_5"},

@@ -198,7 +198,9 @@ std::vector<AnswerSession::Numbered> AnswerSession::AnswerBatches(
   for (const auto& row : answers) {
     for (const std::vector<int32_t>& answer : row) {
       GivenAnswer& given = asked[next++].answer;
-      if (given.fault.empty()) given.text = responder_.Text(answer);
+      if (!given.fault.empty()) continue;
+      given.text = responder_.Text(answer);
+      given.cut = std::ssize(answer) >= options.max_new_tokens;
     }
   }
   asked.insert(asked.end(), without.begin(), without.end());
@@ -223,15 +225,16 @@ std::optional<std::vector<GivenAnswer>> AnswerSession::Answer(const QuestionList
     for (size_t i = first + data_rank; i < std::min(first + round, batches.size()); i += data)
       mine.push_back(batches[i]);
     for (const Numbered& one : AnswerBatches(questions, mine, options))
-      local.push_back(Json::array({one.question, one.answer.text, one.answer.fault}));
+      local.push_back(
+          Json::array({one.question, one.answer.text, one.answer.fault, one.answer.cut}));
     if (stop && stop()) return std::nullopt;
   }
   std::vector<GivenAnswer> answers(questions.lengths.size());
   const std::string text = local.dump(-1, ' ', false, Json::error_handler_t::replace);
   for (const std::string& part : GatherText(world_, text)) {
     for (const Json& json : Json::parse(part)) {
-      answers.at(json.at(0).get<size_t>()) = {json.at(1).get<std::string>(),
-                                              json.at(2).get<std::string>()};
+      answers.at(json.at(0).get<size_t>()) = {
+          json.at(1).get<std::string>(), json.at(2).get<std::string>(), json.at(3).get<bool>()};
     }
   }
   return answers;

@@ -97,6 +97,7 @@ std::vector<std::vector<int64_t>> BatchesByLength(const std::vector<int64_t>& le
 // The answer to a question, or why there is none.
 struct GivenAnswer {
   std::string text, fault;
+  bool cut = false;  // it has as many tokens as an answer may have
 };
 
 // Answers questions with a model where it lies: the data ranks share the batches, and the ranks of

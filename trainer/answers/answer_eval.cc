@@ -84,6 +84,7 @@ std::optional<std::vector<SampleAnswer>> AnswerSamples(AnswerSession& session,
     SampleAnswer& answer = answers[i];
     answer.answer = (*given)[i].text;
     answer.fault = (*given)[i].fault;
+    answer.cut = (*given)[i].cut;
     const AnswerScores scores = ScoreAnswer(answer.question, {answer.reference}, answer.answer);
     answer.scores = answer.fault.empty() ? scores : scores.OfNone();
   }
@@ -97,6 +98,10 @@ int64_t AnsweredSource::exact() const {
 int64_t AnsweredSource::faults() const {
   return std::count_if(answers.begin(), answers.end(),
                        [](const auto& a) { return !a.fault.empty(); });
+}
+
+int64_t AnsweredSource::cut() const {
+  return std::count_if(answers.begin(), answers.end(), [](const auto& a) { return a.cut; });
 }
 
 AnswerScores AnsweredSource::Mean() const {

@@ -20,6 +20,7 @@ struct SampleAnswer {
   std::string question, reference, answer;
   std::string fault;    // why there is no answer, such as a picture that cannot be decoded
   AnswerScores scores;  // zeros with a fault
+  bool cut = false;     // it has as many tokens as an answer may have
 
   bool exact() const { return scores.exact > 0; }
 };
@@ -60,6 +61,7 @@ struct AnsweredSource {
 
   int64_t exact() const;
   int64_t faults() const;
+  int64_t cut() const;
   // Means over the answers (of `choice`, over those that have it); zeros without any.
   AnswerScores Mean() const;
 };

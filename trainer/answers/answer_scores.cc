@@ -202,7 +202,7 @@ int ChoiceOf(std::string_view text, const std::vector<std::u32string>& options) 
 AnswerScores ScoreAnswer(std::string_view question, const std::vector<std::string>& references,
                          std::string_view answer) {
   AnswerScores scores;
-  answer = WithoutThought(answer);
+  answer = BehindThought(answer);
   const std::vector<std::u32string> options = OptionsOf(question);
   const int chosen = options.empty() ? -1 : ChoiceOf(answer, options);
   for (const std::string& text : references) {

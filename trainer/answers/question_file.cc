@@ -85,6 +85,22 @@ AnswerScores ScoresOf(const FileQuestion& question, const GivenAnswer& answer) {
   return answer.fault.empty() ? scores : scores.OfNone();
 }
 
+Json AnswerJson(const FileQuestion& question, const GivenAnswer& answer) {
+  Json json = {{"id", question.id},
+               {"images", question.record.images},
+               {"question", question.question()},
+               {"answer", answer.text}};
+  if (!answer.fault.empty()) json["fault"] = answer.fault;
+  if (answer.cut) json["cut"] = true;
+  if (question.references.empty()) return json;
+  json["references"] = question.references;
+  const AnswerScores scores = ScoresOf(question, answer);
+  AnswerScores::VisitFields(scores, [&](const char* name, const auto& value) {
+    if (const std::optional<double> known = value) json[name] = *known;
+  });
+  return json;
+}
+
 }  // namespace
 
 std::vector<FileQuestion> ReadQuestions(const std::string& path) {
@@ -124,19 +140,14 @@ void WriteObjects(const ImageProcessor& processor, const std::vector<ImageSize>&
   question.record = std::move(record);
 }
 
-Json AnswerJson(const FileQuestion& question, const GivenAnswer& answer) {
-  Json json = {{"id", question.id},
-               {"images", question.record.images},
-               {"question", question.question()},
-               {"answer", answer.text}};
-  if (!answer.fault.empty()) json["fault"] = answer.fault;
-  if (question.references.empty()) return json;
-  json["references"] = question.references;
-  const AnswerScores scores = ScoresOf(question, answer);
-  AnswerScores::VisitFields(scores, [&](const char* name, const auto& value) {
-    if (const std::optional<double> known = value) json[name] = *known;
-  });
-  return json;
+std::string AnswerLines(const std::vector<FileQuestion>& questions,
+                        const std::vector<GivenAnswer>& answers) {
+  std::string lines;
+  for (size_t i = 0; i < questions.size(); ++i) {
+    const Json json = AnswerJson(questions[i], answers[i]);
+    lines += json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  }
+  return lines;
 }
 
 std::optional<AnswerScores> MeanScores(const std::vector<FileQuestion>& questions,

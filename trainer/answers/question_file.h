@@ -32,9 +32,11 @@ std::vector<FileQuestion> ReadQuestions(const std::string& path);
 void WriteObjects(const ImageProcessor& processor, const std::vector<ImageSize>& sizes,
                   FileQuestion& question);
 
-// A line of the file of answers: id, images, question, answer, `fault` where there is none, and
-// where references are known these and the AnswerScores.
-Json AnswerJson(const FileQuestion& question, const GivenAnswer& answer);
+// The file of answers, a JSON object a line: id, images, question, answer, `fault` where there is
+// none, `cut` where it is as long as it may be, and where references are known these and the
+// AnswerScores.
+std::string AnswerLines(const std::vector<FileQuestion>& questions,
+                        const std::vector<GivenAnswer>& answers);
 
 // Means of the scores of the questions with references; nothing where there are none.
 std::optional<AnswerScores> MeanScores(const std::vector<FileQuestion>& questions,

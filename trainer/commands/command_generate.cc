@@ -373,15 +373,14 @@ class Answerer {
   std::unique_ptr<Responder> responder_;
 };
 
-void WriteAnswerFile(const std::string& path, const std::vector<FileQuestion>& questions,
-                     const std::vector<GivenAnswer>& answers) {
-  std::string lines;
-  for (size_t i = 0; i < questions.size(); ++i) {
-    lines +=
-        AnswerJson(questions[i], answers[i]).dump(-1, ' ', false, Json::error_handler_t::replace) +
-        "\n";
-  }
-  WriteFileDurably(path, lines);
+// Before the questions are answered: a file that cannot be written would lose all answers.
+void RequirePlaceFor(const std::string& path) {
+  std::error_code error;
+  const bool folder = std::filesystem::is_directory(path, error);
+  const auto parent = std::filesystem::absolute(path, error).parent_path();
+  if (!folder && std::filesystem::is_directory(parent, error)) return;
+  throw RunError(fmt::format("--out: {}: {}", ShownText(path),
+                             folder ? "is a folder; name a file" : "no such folder; make it"));
 }
 
 void LogSummary(const std::vector<FileQuestion>& questions,
@@ -389,6 +388,9 @@ void LogSummary(const std::vector<FileQuestion>& questions,
   const auto faults = std::count_if(answers.begin(), answers.end(),
                                     [](const auto& answer) { return !answer.fault.empty(); });
   std::string text = fmt::format("{} questions, {} without an answer", answers.size(), faults);
+  const auto cut = std::count_if(answers.begin(), answers.end(),
+                                 [](const GivenAnswer& answer) { return answer.cut; });
+  if (cut > 0) text += fmt::format(", {} as long as --max-new-tokens allows", cut);
   if (const auto mean = MeanScores(questions, answers)) {
     AnswerScores::VisitFields(*mean, [&](const char* name, const auto& value) {
       if (const std::optional<double> known = value)
@@ -413,9 +415,12 @@ int Generate(const Arguments& arguments, MpiEnvironment& mpi) {
       std::cout << (isatty(STDOUT_FILENO) == 1 ? TerminalText(answer) : answer) << std::endl;
     return static_cast<int>(ExitCode::kDone);
   }
+  AgreeOrThrowRunError(answerer.world(), [&] {
+    if (mpi.rank() == 0) RequirePlaceFor(arguments.out);
+  });
   const std::vector<GivenAnswer> answers = answerer.AnswerFile(questions);
   AgreeOrThrowRunError(answerer.world(), [&] {
-    if (mpi.rank() == 0) WriteAnswerFile(arguments.out, questions, answers);
+    if (mpi.rank() == 0) WriteFileDurably(arguments.out, AnswerLines(questions, answers));
   });
   if (mpi.rank() == 0) LogSummary(questions, answers);
   return static_cast<int>(ExitCode::kDone);

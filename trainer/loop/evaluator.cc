@@ -147,9 +147,12 @@ std::optional<std::vector<AnsweredSource>> Evaluator::AnswerSources(
     result.source = config.eval.answers[i];
     result.answers = std::move(*answers);
     const double share = result.Mean().exact;
-    spdlog::info("{}: {} of {} answers exact ({:.1f} %), ANLS {:.3f}{}", result.source.annotations,
-                 result.exact(), result.answers.size(), 100 * share, result.Mean().anls,
-                 stop ? "" : " before training");
+    spdlog::info("{}: {} of {} answers exact ({:.1f} %), ANLS {:.3f}{}{}",
+                 result.source.annotations, result.exact(), result.answers.size(), 100 * share,
+                 result.Mean().anls, stop ? "" : " before training",
+                 result.cut() == 0
+                     ? ""
+                     : fmt::format("; {} as long as eval.answer_tokens allows", result.cut()));
     if (result.faults() > 0) {
       spdlog::warn("{}: {} questions count as wrong, because their pictures cannot be used",
                    result.source.annotations, result.faults());

@@ -22,6 +22,7 @@
 #include "trainer/outputs/report_files.h"
 #include "trainer/outputs/report_picture.h"
 #include "trainer/planner/plan_yaml.h"
+#include "trainer/settings/own_template.h"
 #include "trainer/settings/source_lists.h"
 
 namespace equipoise {
@@ -123,7 +124,8 @@ void RunOutputs::WriteDescription(const TrainingPlan& planned) const {
     WritePartsDescription(config.model, data_.model_config(), description);
   if (!config.data.tokenizer.empty()) CopyModelDescription(config.data.tokenizer, description);
   // A language model's own template has no place for a picture; an earlier stage's is of its run.
-  if (!config.model.llm.empty() || HasWrittenChatTemplate(description))
+  const bool tells_none = !NamesTemplate(data_.model_config(), description);
+  if (!config.model.llm.empty() || tells_none || HasWrittenChatTemplate(description))
     WriteChatTemplate(data_.opened().chat_template, description);
   WriteFileDurably(description + "/config.json",
                    ToHuggingFace(data_.model_config()).dump(2) + "\n");

@@ -18,6 +18,10 @@ std::optional<OwnTemplate> OwnTemplateOf(const ModelConfig& model, const std::st
   return std::nullopt;
 }
 
+bool NamesTemplate(const ModelConfig& model, const std::string& folder) {
+  return FolderSettingsOf(model, folder).chat_template || !FolderJinja(folder).empty();
+}
+
 std::string OtherTemplate(const RunConfig& config, const ModelConfig& model) {
   const std::string& name = config.data.chat_template;
   if (config.model.hf.empty() || name == "plain") return "";

@@ -18,6 +18,9 @@ struct OwnTemplate {
 // none of these. Reads the folder's files.
 std::optional<OwnTemplate> OwnTemplateOf(const ModelConfig& model, const std::string& folder);
 
+// Whether the folder's own files have a chat template, or name one.
+bool NamesTemplate(const ModelConfig& model, const std::string& folder);
+
 // A warning where data.template is another form than that of the folder model.hf; empty: it is the
 // same, the folder tells none, or it is `plain`, which no model answers in.
 std::string OtherTemplate(const RunConfig& config, const ModelConfig& model);
