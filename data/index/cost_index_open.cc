@@ -108,7 +108,8 @@ uint64_t KeyOf(const std::vector<SourceConfig>& sources, const std::vector<uint6
     key << " videos " << images.frames << ' ' << videos.min_pixels << ' ' << videos.max_pixels
         << ' ' << videos.of_all_frames << ' ' << videos.timestamps;
   }
-  if (version > 6) key << " grounding " << static_cast<int>(images.grounding);
+  // Raise the last number when a record of the same bytes is read as other turns.
+  if (version > 6) key << " grounding " << static_cast<int>(images.grounding) << " records 2";
   if (sample.max_frames > 0) key << " frames " << sample.max_frames;
   if (sample.drop_longer) key << " drops longer";
   if (OpensVideos()) key << " opens videos";  // to other programs their records are defects
