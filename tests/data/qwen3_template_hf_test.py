@@ -90,6 +90,19 @@ def thoughtful(count, seed):
         yield turns[:-1] if prompt else turns, prompt
 
 
+def masked(hf, ids):
+    """1 from behind each assistant's header to the end of its turn. REQUIRES: answers that begin
+    with <think>, so that headers are tokens of their own."""
+    header = hf("<|im_start|>assistant\n", add_special_tokens=False)["input_ids"]
+    end = hf.convert_tokens_to_ids("<|im_end|>")
+    mask, trained = [], False
+    for i, token in enumerate(ids):
+        trained = trained or ids[i - len(header):i] == header
+        mask.append(int(trained))
+        trained = trained and token != end
+    return mask
+
+
 def check_thoughts(program, folder, report):
     """Qwen3's template: prompts, and conversations of which the last answer alone is trained, as
     Transformers renders them; where all are, each as the last one."""
@@ -132,8 +145,8 @@ def check_thoughts(program, folder, report):
         report.check("qwen3: every answer", every["ids"] ==
                      hf(text, add_special_tokens=False)["input_ids"],
                      (text, hf.decode(every["ids"])))
-        report.check("qwen3: every answer's mask", sum(every["trained"]) >= sum(last["trained"]),
-                     turns)
+        report.check("qwen3: every answer's mask", every["trained"] == masked(hf, every["ids"]),
+                     (turns, every["trained"]))
     report.check("qwen3: prompts", 40 < prompts < 160, prompts)
     for text, same in (("<think>open", True), ("a <think>b</think>c", True),
                        ("<think>a</think>b</think>", True), ("b", False), ("a</think>b", False)):
