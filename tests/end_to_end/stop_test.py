@@ -124,6 +124,37 @@ def stop_in_answers(results, folder, config):
                   os.path.exists(f"{run_dir}/answers.jsonl"), done.stderr[-300:])
 
 
+def stop_in_answers_between(results, folder, config):
+    """Between steps: the same command answers before it goes on, as if it had not been stopped."""
+    source = f"[{{annotations: {folder}/held_out.jsonl, images: {folder}/images}}]"
+    settings = dict(train__steps=4, train__schedule="constant", eval__answers=source,
+                    eval__answer_tokens=8, eval__answer_every=2, checkpoint__every=1000,
+                    checkpoint__best="held_out/anls")
+    run_dir = f"{folder}/between"
+    process = start(tiny_case.command(config, 2, run__dir=run_dir, eval__answer_samples=1000000,
+                                      **settings), subprocess.DEVNULL)
+    while process.poll() is None and steps_done(run_dir) < 1:
+        time.sleep(0.001)
+    time.sleep(1)
+    results.check("asked to stop among answers between steps", steps_done(run_dir) == 1)
+    os.kill(process.pid, signal.SIGUSR1)
+    stopped_soon(results, "stop among answers between steps", process, run_dir, (2,))
+    done = tiny_case.run(config, 2, run__dir=run_dir, eval__answer_samples=3, **settings)
+    results.check("answers that are owed: given first", done.returncode == 0 and
+                  "answering the questions after step 2" in done.stderr, done.stderr[-600:])
+    whole = tiny_case.run(config, 2, run__dir=f"{folder}/whole", eval__answer_samples=3,
+                          **settings)
+    results.check("never stopped", whole.returncode == 0, whole.stderr[-300:])
+    rows, expected = (
+        [(row["step"], row["loss"], row.get("answers")) for row in tiny_case.metrics(each)]
+        for each in (run_dir, f"{folder}/whole"))
+    results.check("answers that are owed: the metrics are those of a run that was never stopped",
+                  rows == expected and rows[1][2] is not None, f"{rows} {expected}")
+    best = [os.readlink(f"{each}/checkpoints/best") for each in (run_dir, f"{folder}/whole")]
+    results.check("answers that are owed: the best is the same", best == ["step-00000002"] * 2,
+                  str(best))
+
+
 def stop_in_save(results, folder, config):
     run_dir = f"{folder}/save"
     process = start(tiny_case.command(config, 2, run__dir=run_dir, train__steps=STEPS,
@@ -206,7 +237,8 @@ def main():
     results = tiny_case.Results()
     folder = tempfile.mkdtemp(prefix="stop")
     config = tiny_case.write_case(folder)
-    for case in (stop_on_request, early_stop, stop_in_evaluation, stop_in_answers, stop_in_save):
+    for case in (stop_on_request, early_stop, stop_in_evaluation, stop_in_answers,
+                 stop_in_answers_between, stop_in_save):
         case(results, folder, config)
     if results.failed:
         with open(f"{folder}/log") as log:

@@ -137,6 +137,8 @@ const std::vector<Damage>& Damages() {
            j["state"]["loss_scale"] = {{"scale", 1024}, {"good_steps", -1}};
          });
        }},
+      {"answers that are owed so many times",
+       [](const auto& f) { EditIndex(f, [](Json& j) { j["state"]["owes_answers"] = 2; }); }},
       {"an epoch beyond the samples",
        [](const auto& f) { EditIndex(f, [](Json& j) { j["state"]["epoch"] = 4000; }); }},
       {"no state", [](const auto& f) { EditIndex(f, [](Json& j) { j.erase("state"); }); }},

@@ -86,6 +86,17 @@ TEST_CASE("the scale of the loss is kept", "[checkpoint][cpu]") {
   }
 }
 
+TEST_CASE("answers that are owed are kept", "[checkpoint][cpu]") {
+  const ScratchFolder scratch;
+  SingleCommunicator world;
+  CheckpointContent content = SampleContent(40, 0);
+  for (const bool owes : {true, false}) {
+    content.state.owes_answers = owes;
+    const std::string folder = SaveCheckpoint(scratch.path(), content, 3, world).folder;
+    CHECK(ReadCheckpointIndex(folder, /*verify=*/true).state.owes_answers == owes);
+  }
+}
+
 TEST_CASE("ranks without tensors write no file", "[checkpoint][cpu]") {
   const ScratchFolder scratch;
   RunRanks(3, [&](Communicator& world) {

@@ -89,6 +89,7 @@ Json StateJson(const TrainState& state) {
                     {"value", best->value},
                     {"step", best->step},
                     {"data", best->data}};
+  if (state.owes_answers) json["owes_answers"] = true;
   return json;
 }
 

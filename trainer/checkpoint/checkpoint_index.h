@@ -33,6 +33,9 @@ struct TrainState {
   std::optional<BestStep> best;
   std::optional<LossScale> loss_scale = std::nullopt;  // in fp16
   int64_t packs = 0;  // that were used since the first step; -1: not told
+  // Whether answers were due after this step (eval.answer_every, eval.epochs), and a stop came
+  // before they were all given.
+  bool owes_answers = false;
 };
 
 // A piece of a tensor, and the checkpoint's file that contains it.

@@ -51,6 +51,14 @@ ProgressOptions ProgressOf(const RunConfig& config, const Plan& plan) {
   return shown;
 }
 
+void AddAnswers(const StepResult& result, StepMetrics& metrics) {
+  for (const SetScores& set : result.answers) {
+    AnswerScores::VisitFields(set.scores, [&](const char* name, const auto& value) {
+      if (const std::optional<double> known = value) metrics.answers[set.set][name] = *known;
+    });
+  }
+}
+
 std::string PictureOf(const SourceConfig& source, const SampleAnswer& answer) {
   if (answer.images.empty()) return "";
   return PictureDataUri((std::filesystem::path(source.images) / answer.images.front()).string());
@@ -157,6 +165,24 @@ void RunOutputs::Report(const TrainState& state, const StepResult& result, RunTr
     spdlog::info("step {}: held-out loss {:.4f}", state.step, *result.eval_loss);
 }
 
+void RunOutputs::ReportAnswers(const TrainState& state, const StepResult& result) {
+  if (context_.rank() != 0) return;
+  const std::string path = folder_.Path("metrics.jsonl");
+  const std::vector<StepMetrics> reported = ReadMetrics(path);
+  StepMetrics metrics;
+  metrics.step = state.step;
+  AddAnswers(result, metrics);
+  AddScalars(metrics);
+  if (!reported.empty() && reported.back().step == state.step) {
+    const auto answers = metrics.answers;
+    metrics = reported.back();
+    metrics.answers = answers;
+  }
+  TruncateMetrics(path, state.step - 1);
+  shown_->metrics = MetricsWriter(path);
+  shown_->metrics.Write(metrics);
+}
+
 void RunOutputs::AddScalars(const StepMetrics& metrics) {
   std::unique_ptr<TensorBoardWriter>& tensorboard = shown_->tensorboard;
   if (!tensorboard) return;
@@ -211,11 +237,7 @@ StepMetrics RunOutputs::MetricsOf(const TrainState& state, const StepResult& res
   m.mfu = result.mfu;
   m.skipped_samples = data_.bad() + state.skipped_samples;
   m.eval_loss = result.eval_loss;
-  for (const SetScores& set : result.answers) {
-    AnswerScores::VisitFields(set.scores, [&](const char* name, const auto& value) {
-      if (const std::optional<double> known = value) m.answers[set.set][name] = *known;
-    });
-  }
+  AddAnswers(result, m);
   return m;
 }
 

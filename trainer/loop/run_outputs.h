@@ -36,6 +36,8 @@ class RunOutputs {
   // Reports a step, after which the run is at `state`: quarantine.jsonl on each rank; metrics,
   // TensorBoard and progress on rank 0; the trace where it is due. Collective where one is due.
   void Report(const TrainState& state, const StepResult& result, RunTrace& trace);
+  // Adds the answers given after the step that the run goes on from to what was reported of it.
+  void ReportAnswers(const TrainState& state, const StepResult& result);
   // Throws DataError when more than data.max_bad_share of the records read, or of all, is bad.
   void RefuseTooManyBad(const TrainState& state) const;
   // Writes RUN/answers_before.jsonl, which a resumed run reports too. For rank 0.

@@ -70,15 +70,19 @@ ExitCode Trainer::Run() {
   const RunConfig& config = context_.config;
   const Clock::time_point start = Clock::now();
   Evaluator& evaluator = inputs_.evaluator;
+  std::optional<std::vector<AnsweredSource>> answers;  // after the last step
   if (first_step_ == 0) outputs_.WriteAnswersBefore(evaluator.AnswerFirst(replica_));
+  if (state_.owes_answers) {
+    answers = GiveOwedAnswers();
+    if (state_.owes_answers) return Stop();
+  }
   trace_.Start(first_step_);  // behind the answers, which are passes of the model too
   if (first_step_ < config.train.steps) {
     const double epoch = inputs_.data.epoch_steps();
     spdlog::info("training: steps {} to {}{}", first_step_ + 1, config.train.steps,
                  epoch > 0 ? fmt::format(", {:.1f} of them a pass over the data", epoch) : "");
   }
-  double saving_s = 0;                                 // since the last step
-  std::optional<std::vector<AnsweredSource>> answers;  // after the last step
+  double saving_s = 0;  // since the last step
   while (state_.step < config.train.steps) {
     if (state_.step % kReturnMemoryEvery == 0) ReturnScatteredMemory();
     kernels_.BeforeStep(state_.step + 1);
@@ -104,12 +108,7 @@ ExitCode Trainer::Run() {
       inputs_.checkpoints.Save(state_, replica_);
       saving_s = std::chrono::duration<double>(Clock::now() - saves).count();
     }
-    if (step.stop && !last) {
-      Finish({});
-      spdlog::info("stopped on request after step {}; the same command goes on from there",
-                   state_.step);
-      return ExitCode::kStopped;
-    }
+    if (step.stop && !last) return Stop();
   }
   if (!answers) answers = evaluator.Answer(replica_);
   Finish(answers.value_or(std::vector<AnsweredSource>()));
@@ -127,11 +126,40 @@ std::optional<std::vector<AnsweredSource>> Trainer::Measure(StepResult& step, bo
     step.eval_loss = evaluator.HeldOutLoss(replica_);
   const StepInterval answered = data.AnswersEvery();
   if (!answered.on() || !(last || Due(answered))) return std::nullopt;
-  auto answers = evaluator.Answer(replica_);
+  return AnswerAfter(step);
+}
+
+std::optional<std::vector<AnsweredSource>> Trainer::AnswerAfter(StepResult& step) {
+  auto answers = inputs_.evaluator.Answer(replica_);
+  state_.owes_answers = !answers;
+  step.stop = step.stop || !answers;  // the next step's weights would be others
   const std::vector<std::string> names = AnswerSetNames(context_.config.eval.answers);
   for (size_t i = 0; answers && i < answers->size(); ++i)
     step.answers.push_back({names[i], (*answers)[i].Mean()});
   return answers;
+}
+
+std::optional<std::vector<AnsweredSource>> Trainer::GiveOwedAnswers() {
+  if (!inputs_.data.AnswersEvery().on()) {
+    state_.owes_answers = false;
+    return std::nullopt;
+  }
+  spdlog::info("answering the questions after step {}, before which the run was stopped",
+               state_.step);
+  StepResult step;
+  auto answers = AnswerAfter(step);
+  if (!answers) return answers;
+  if (state_.non_finite_in_a_row == 0) inputs_.best.Improves(step, state_);
+  outputs_.ReportAnswers(state_, step);
+  inputs_.checkpoints.Save(state_, replica_);
+  return answers;
+}
+
+ExitCode Trainer::Stop() {
+  Finish({});
+  spdlog::info("stopped on request after step {}; the same command goes on from there",
+               state_.step);
+  return ExitCode::kStopped;
 }
 
 void Trainer::Advance(const StepResult& step) {

@@ -37,9 +37,16 @@ class Trainer {
   // Measures what is due after a step. Returns the answers to eval.answers where they were given;
   // not where a stop was requested meanwhile.
   std::optional<std::vector<AnsweredSource>> Measure(StepResult& step, bool last);
+  // Answers the questions of eval.answers with the weights after `step`. Where a stop was requested
+  // meanwhile, nothing is returned, `step` is the last of this start, and the state owes answers.
+  std::optional<std::vector<AnsweredSource>> AnswerAfter(StepResult& step);
+  // The same for the step that the run goes on from, reported with it, and saved.
+  std::optional<std::vector<AnsweredSource>> GiveOwedAnswers();
   void Advance(const StepResult& step);
   bool Due(const StepInterval& interval) const { return interval.IsDue(state_.step); }
   void Finish(const std::vector<AnsweredSource>& answers);
+  // Ends this start before the last step.
+  ExitCode Stop();
 
   RunContext context_;
   std::unique_ptr<RunFolder> folder_;
