@@ -230,4 +230,15 @@ inline std::vector<std::string> ChatTemplateNames() {
   return names;
 }
 
+// data.template: that of the model's folder, kCommonTemplate where it tells none.
+inline constexpr std::string_view kAutoTemplate = "auto";
+inline constexpr std::string_view kCommonTemplate = "chatml";
+
+// What data.template may be.
+inline std::vector<std::string> TemplateSettings() {
+  std::vector<std::string> settings = ChatTemplateNames();
+  settings.insert(settings.begin(), std::string(kAutoTemplate));
+  return settings;
+}
+
 }  // namespace equipoise

@@ -111,7 +111,7 @@ struct DataConfig {
   std::vector<SourceConfig> train;
   std::vector<SourceConfig> eval;
   std::string tokenizer;
-  std::string chat_template = "chatml";
+  std::string chat_template = std::string(kAutoTemplate);
   std::string system;
   bool image_first = false;
   std::string train_turns = "all";
@@ -141,8 +141,10 @@ struct DataConfig {
         "tokenizer", tokenizer,
         "tokenizer.json, tokenizer.model or vocab.json (beside merges.txt), or its folder; empty = "
         "the model's (model.hf)");
-    visit("template", chat_template, "how a conversation becomes tokens",
-          OneOf(ChatTemplateNames()));
+    visit("template", chat_template,
+          "how a conversation becomes tokens; auto: as the folder model.hf or model.llm says, and "
+          "chatml where it does not",
+          OneOf(TemplateSettings()));
     visit("system", system, "system text where a record has none; empty = the template's own");
     visit(
         "image_first", image_first,

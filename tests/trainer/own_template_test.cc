@@ -3,17 +3,21 @@
 
 #include <catch2/catch.hpp>
 
+#include "configs/base/error.h"
+#include "data/text/jinja_template.h"
 #include "tests/data/temporary_folder.h"
 #include "trainer/settings/model_section.h"
 
 namespace equipoise {
 namespace {
 
+constexpr const char* kLlama = R"({"model_type": "llama", "hidden_size": 48,
+    "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "max_position_embeddings": 512, "vocab_size": 306})";
+
 TEST_CASE("another template than the folder's own is told", "[trainer][cpu]") {
   const TemporaryFolder folder;
-  folder.Write("config.json", R"({"model_type": "llama", "hidden_size": 48,
-      "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
-      "max_position_embeddings": 512, "vocab_size": 306})");
+  folder.Write("config.json", kLlama);
   RunConfig config;
   config.model.hf = folder.path();
   const ModelConfig model = ModelConfigOf(config.model);
@@ -34,6 +38,50 @@ TEST_CASE("another template than the folder's own is told", "[trainer][cpu]") {
   CHECK(line("<|im_start|> </think>", "qwen3").empty());
   config.model.hf.clear();
   CHECK(line("<|im_start|> </think>", "chatml").empty());
+}
+
+TEST_CASE("data.template: auto is the folder's own", "[trainer][cpu]") {
+  const TemporaryFolder folder;
+  folder.Write("config.json", kLlama);
+  RunConfig config;
+  const auto resolved = [&](const std::string& jinja, const std::string& system = "") {
+    if (!jinja.empty()) folder.Write("chat_template.jinja", jinja);
+    config.data.chat_template = "auto";
+    config.data.system = system;
+    ResolveTemplate(&config);
+    return config.data.chat_template + "|" + config.data.system;
+  };
+  const auto warning = [&] {
+    return ChooseTemplate(ModelConfigOf(config.model), folder.path()).warning;
+  };
+  CHECK(resolved("<|im_start|> </think>") == "chatml|");  // no folder is given
+  config.model.hf = folder.path();
+  CHECK(resolved("<|im_start|> </think>") == "qwen3|");
+  CHECK(warning().empty());
+  CHECK(resolved("none of ours") == "chatml|");
+  CHECK(warning() == folder.path() +
+                         ": its chat template is of no known form; data.template: chatml is used, "
+                         "set another where the model was trained in one");
+  CHECK(resolved(JinjaTemplate(*FindChatTemplate("internlm2"), {"Be kind.", "", ""})) ==
+        "internlm2|Be kind.");
+  CHECK(resolved("", "Be brief.") == "internlm2|Be brief.");
+  CHECK_THROWS_MATCHES(
+      resolved(JinjaTemplate(*FindChatTemplate("plain"), {"", "", ""})), ConfigError,
+      Catch::Message("data.template: auto: " + folder.path() +
+                     " was trained with plain, in which no question is answered; set the template "
+                     "that this run is to teach"));
+
+  SECTION("of the language model of a model from parts") {
+    config.model.hf.clear();
+    config.model.llm = folder.path();
+    CHECK(resolved("<|im_start|> <|im_end|>") == "chatml|");
+    CHECK(resolved("<|im_start|> </think>") == "qwen3|");
+  }
+  SECTION("one that is given stays") {
+    config.data.chat_template = "vicuna_v1";
+    ResolveTemplate(&config);
+    CHECK(config.data.chat_template == "vicuna_v1");
+  }
 }
 
 }  // namespace

@@ -26,8 +26,6 @@
 #include "data/records/refusal.h"
 #include "data/records/video_frames.h"
 #include "data/settings/chat_templates.h"
-#include "data/text/folder_template.h"
-#include "data/text/jinja_template.h"
 #include "models/families/families.h"
 #include "parallel/comm/mpi_environment.h"
 #include "trainer/answers/answer.h"
@@ -72,18 +70,15 @@ void ApplySettings(const ModelConfig& model, const std::string& folder, DataConf
   data.tiles.min = settings.min_tiles.value_or(data.tiles.min);
   data.tiles.max = settings.max_tiles.value_or(data.tiles.max);
   data.tiles.thumbnail = settings.thumbnail.value_or(data.tiles.thumbnail);
-  data.system =
-      settings.system.value_or(SystemOfJinjaTemplate(FolderJinja(folder)).value_or(data.system));
-  const std::optional<OwnTemplate> own = OwnTemplateOf(model, folder);
-  if (!own) return;
-  if (FindChatTemplate(own->name) == nullptr) {
-    spdlog::warn("the template '{}' of config.json is unknown, {} is used; --set data.template=...",
-                 own->name, data.chat_template);
-    return;
-  }
-  data.chat_template = own->name;
-  if (!own->note.empty())
-    spdlog::warn("{}: data.template: {}: the folder's {}", folder, own->name, own->note);
+}
+
+// Applies its chat template where the settings leave that open.
+void ApplyTemplate(const ModelConfig& model, const std::string& folder, DataConfig& data) {
+  if (data.chat_template != kAutoTemplate) return;
+  const ChosenTemplate chosen = ChooseTemplate(model, folder);
+  data.chat_template = chosen.name;
+  if (data.system.empty()) data.system = chosen.system;
+  if (!chosen.warning.empty()) spdlog::warn("{}", chosen.warning);
 }
 
 // Settings of the run in which the model was trained, or else of its folder; overridden by `--set`,
@@ -95,9 +90,11 @@ RunConfig ReadSettings(const ModelSource& source, const ModelConfig& model,
   if (source.run_config.empty()) {
     ApplySettings(model, source.folder, config.data);
     ReadConfigText("--set", "{}", overrides, config);
+    ApplyTemplate(model, source.folder, config.data);
     return config;
   }
   ReadConfig(source.run_config, overrides, config);
+  ApplyTemplate(model, source.folder, config.data);
   RunConfig here;
   ReadConfigText("--set", "{}", overrides, here);
   config.parallel = here.parallel;

@@ -1,9 +1,12 @@
 #include "trainer/settings/own_template.h"
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
+#include "configs/base/error.h"
 #include "data/settings/chat_templates.h"
 #include "data/text/folder_template.h"
+#include "data/text/jinja_template.h"
 #include "models/families/families.h"
 
 namespace equipoise {
@@ -20,6 +23,55 @@ std::optional<OwnTemplate> OwnTemplateOf(const ModelConfig& model, const std::st
 
 bool NamesTemplate(const ModelConfig& model, const std::string& folder) {
   return FolderSettingsOf(model, folder).chat_template || !FolderJinja(folder).empty();
+}
+
+ChosenTemplate ChooseTemplate(const ModelConfig& model, const std::string& folder) {
+  const std::string jinja = FolderJinja(folder);
+  const std::optional<std::string> system = FolderSettingsOf(model, folder).system;
+  ChosenTemplate chosen;
+  chosen.name = kCommonTemplate;
+  chosen.system = system ? *system : SystemOfJinjaTemplate(jinja).value_or("");
+  const std::optional<OwnTemplate> own = OwnTemplateOf(model, folder);
+  if (own && FindChatTemplate(own->name) != nullptr) {
+    chosen.name = own->name;
+    if (!own->note.empty())
+      chosen.warning =
+          fmt::format("{}: data.template: {}: the folder's {}", folder, own->name, own->note);
+  } else if (own) {
+    chosen.warning = fmt::format(
+        "{}: the template '{}' of config.json is unknown; data.template: {} is used, set another "
+        "where the model was trained in one",
+        folder, own->name, chosen.name);
+  } else if (!jinja.empty()) {
+    chosen.warning = fmt::format(
+        "{}: its chat template is of no known form; data.template: {} is used, set another where "
+        "the model was trained in one",
+        folder, chosen.name);
+  }
+  return chosen;
+}
+
+void ResolveTemplate(RunConfig* config) {
+  std::string& name = config->data.chat_template;
+  if (name != kAutoTemplate) return;
+  name = kCommonTemplate;
+  const ModelSection& section = config->model;
+  const std::string& folder = section.hf.empty() ? section.llm : section.hf;
+  if (folder.empty()) return;
+  const ChosenTemplate chosen = ChooseTemplate(ReadModelConfig(folder), folder);
+  if (chosen.name == "plain") {
+    throw ConfigError(fmt::format(
+        "data.template: auto: {} was trained with plain, in which no question is answered; set the "
+        "template that this run is to teach",
+        folder));
+  }
+  name = chosen.name;
+  if (config->data.system.empty()) config->data.system = chosen.system;
+  if (chosen.warning.empty()) {
+    spdlog::info("data.template: {}, for model {}", name, folder);
+  } else {
+    spdlog::warn("{}", chosen.warning);
+  }
 }
 
 std::string OtherTemplate(const RunConfig& config, const ModelConfig& model) {

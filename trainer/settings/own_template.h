@@ -21,6 +21,22 @@ std::optional<OwnTemplate> OwnTemplateOf(const ModelConfig& model, const std::st
 // Whether the folder's own files have a chat template, or name one.
 bool NamesTemplate(const ModelConfig& model, const std::string& folder);
 
+// What data.template: auto stands for.
+struct ChosenTemplate {
+  std::string name;    // of data.template
+  std::string system;  // of data.system, where the folder's files say it; empty: the template's own
+  std::string warning;  // why it may be another than the folder's own; empty: nothing is known
+};
+
+// OwnTemplateOf(), or kCommonTemplate where that is of no known form or absent.
+ChosenTemplate ChooseTemplate(const ModelConfig& model, const std::string& folder);
+
+// Sets data.template where it is `auto`, and data.system where it is empty then: to those of the
+// folder model.hf or model.llm, kCommonTemplate where there is none. Logs the choice. Throws
+// ConfigError where that is `plain`, in which no question is answered, and what ReadModelConfig()
+// throws.
+void ResolveTemplate(RunConfig* config);
+
 // A warning where data.template is another form than that of the folder model.hf; empty: it is the
 // same, the folder tells none, or it is `plain`, which no model answers in.
 std::string OtherTemplate(const RunConfig& config, const ModelConfig& model);

@@ -21,6 +21,7 @@
 #include "trainer/settings/dataset_info.h"
 #include "trainer/settings/hub_cache.h"
 #include "trainer/settings/llava_list.h"
+#include "trainer/settings/own_template.h"
 
 namespace equipoise {
 namespace {
@@ -333,6 +334,7 @@ RunConfig ReadRunConfig(const std::string& path, const std::vector<Override>& ov
   UseOnce(config.data.eval, "data.eval");
   RefuseParts(config.eval.answers, "eval.answers", "eval.answer_samples");
   UseOnce(config.eval.answers, "eval.answers");
+  ResolveTemplate(&config);
   return config;
 }
 
