@@ -61,6 +61,18 @@ std::string Reason(const std::exception& error) {
   return text.substr(0, text.find("; last read: "));
 }
 
+// What to do about a fault at `offset`, where it is a common one; empty otherwise.
+std::string_view Advice(std::string_view reason, std::string_view text, size_t offset) {
+  if (reason.find("ill-formed UTF-8") != reason.npos)
+    return "; write it in UTF-8, from Latin-1: iconv -f LATIN1 -t UTF-8 FILE > NEW";
+  if (offset >= text.size()) return "";
+  if (text[offset] == '\'') return "; JSON's quotation marks are \"";
+  const size_t before = text.substr(0, offset).find_last_not_of(" \t\r\n");
+  const bool closes = text[offset] == ']' || text[offset] == '}';
+  if (closes && before != text.npos && text[before] == ',') return "; remove the comma before it";
+  return "";
+}
+
 // A value as text for a message, truncated to a part of a line.
 std::string Shown(const Json& value) {
   if (value.is_structured()) return value.is_array() ? "an array" : "an object";
@@ -99,8 +111,10 @@ class StrictBuilder : public nlohmann::json_sax<Json> {
 
   bool parse_error(std::size_t position, const std::string&,
                    const nlohmann::detail::exception& error) override {
-    throw DataError(fmt::format(
-        "{}:{}: {}", source_, LineColumn(text_, position == 0 ? 0 : position - 1), Reason(error)));
+    const size_t at = position == 0 ? 0 : position - 1;
+    const std::string reason = Reason(error);
+    throw DataError(fmt::format("{}:{}: {}{}", source_, LineColumn(text_, at), reason,
+                                Advice(reason, text_, at)));
   }
 
  private:

@@ -96,6 +96,16 @@ void RefuseOneObject(const TextFile& file) {
   Refuse(file, "is one JSON object over several lines; write one object a line, or an array");
 }
 
+// Whether `line` is the first of an object over several: a bracket alone, and no record behind it.
+bool BeginsAnObject(const Line& line, LineReader& rest) {
+  const size_t first = line.text.find_first_not_of(" \t\r");
+  if (line.text.find_last_not_of(" \t\r") != first || line.text[first] != '{') return false;
+  Line next;
+  if (!rest.Next(next) || next.too_long) return false;
+  const size_t text = next.text.find_first_not_of(" \t\r");
+  return text != std::string_view::npos && next.text[text] == '"';
+}
+
 // The form of a file that is no shard, by its first record.
 AnnotationForm FormOf(const TextFile& file) {
   // A longer first line is a record as well, judged when it is read.
@@ -110,6 +120,10 @@ AnnotationForm FormOf(const TextFile& file) {
   if (begin[first] != '{' || line.too_long) return AnnotationForm::kLines;
   const bool alone = line.text.find_last_not_of(" \t\r") == line.text.rfind('}');
   if (!alone) RefuseOneObject(file);
+  if (BeginsAnObject(line, reader)) {
+    Refuse(file,
+           "has records over several lines; write one a line (jq -c . FILE > NEW), or an array");
+  }
   return AnnotationForm::kLines;
 }
 

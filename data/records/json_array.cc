@@ -71,6 +71,8 @@ void ArrayScanner::Step(char c) {
         state_ = State::kEnd;
         return;
       }
+      if (c == ']')
+        Fail(fmt::format("a comma behind record {}, the last one; remove it", records_.size()));
       if (c != '{') Fail(shown + " in place of the '{' of a record; an array of objects is needed");
       records_.push_back({offset_, 0});
       record_line_ = line_;

@@ -71,7 +71,10 @@ OpenedImage RefusedBy(int error, const std::string& path) {
     case ENOENT:
     case ENOTDIR:
     case ENAMETOOLONG:
-      return Refused(Defect::kImageMissing, path, "no such file in the image folder");
+      return Refused(Defect::kImageMissing, path,
+                     path.find('\\') == path.npos
+                         ? "no such file in the image folder"
+                         : "no such file in the image folder; write / in place of \\");
     case EXDEV:
     case ELOOP:
       return Refused(Defect::kImageOutside, path,

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <utility>
 
 #include "configs/base/error.h"
@@ -72,6 +73,12 @@ ModelConfig ParseModelConfig(const Json& json, const std::string& source) {
 
 ModelConfig ReadModelConfig(const std::string& folder) {
   const std::string path = folder + "/config.json";
+  if (!std::filesystem::exists(path) && std::filesystem::exists(folder + "/adapter_config.json")) {
+    throw DataError(
+        folder +
+        ": adapters of PEFT, not a model; give the model that they were trained on, and the folder "
+        "as `--adapter` (generate) or model.adapter.init (train)");
+  }
   ModelConfig config = ParseModelConfig(ReadJsonFile(path), path);
   if (config.has_vision) {
     config.preprocessor = ReadPreprocessor(folder);

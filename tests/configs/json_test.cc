@@ -59,16 +59,24 @@ TEST_CASE("JSON that is not well formed is refused with its place") {
       {"[01]", "x:1:3: syntax error while parsing array - unexpected number literal; expected ']'"},
       {"[1,]",
        "x:1:4: syntax error while parsing value - unexpected ']'; expected '[', '{', or a "
-       "literal"},
+       "literal; remove the comma before it"},
+      {"{\"a\": 1 ,\n}",
+       "x:2:1: syntax error while parsing object key - unexpected '}'; expected string literal; "
+       "remove the comma before it"},
       {"[\"\xff\"]",
-       "x:1:3: syntax error while parsing value - invalid string: ill-formed UTF-8 byte"},
+       "x:1:3: syntax error while parsing value - invalid string: ill-formed UTF-8 byte; "
+       "write it in UTF-8, from Latin-1: iconv -f LATIN1 -t UTF-8 FILE > NEW"},
+      {"[\"\xe9t\xe9\"]",
+       "x:1:4: syntax error while parsing value - invalid string: ill-formed UTF-8 byte; "
+       "write it in UTF-8, from Latin-1: iconv -f LATIN1 -t UTF-8 FILE > NEW"},
       {"[\"\\ud800\"]",
        "x:1:9: syntax error while parsing value - invalid string: surrogate "
        "U+D800..U+DBFF must be followed by U+DC00..U+DFFF"},
       {"[\"a\nb\"]",
        "x:1:4: syntax error while parsing value - invalid string: control character "
        "U+000A (LF) must be escaped to \\u000A or \\n"},
-      {"'a'", "x:1:1: syntax error while parsing value - invalid literal"},
+      {"'a'",
+       "x:1:1: syntax error while parsing value - invalid literal; JSON's quotation marks are \""},
   };
   for (const Case& c : cases) {
     INFO(c.text);

@@ -57,7 +57,7 @@ TEST_CASE("the elements of an array are found in blocks of any size", "[data][cp
 TEST_CASE("a damaged array is refused with line and column", "[data][cpu]") {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"[1]", "a.json:1:2: '1' in place of the '{'"},
-      {"[\n {},\n ]", "a.json:3:2: ']' in place of the '{'"},
+      {"[\n {},\n ]", "a.json:3:2: a comma behind record 1, the last one; remove it"},
       {"[{}\n{}]", "a.json:2:1: '{' behind record 1"},
       {"[{}]\n\n x", "a.json:3:2: 'x' behind the end"},
       {"[\n{\"a\": \"b]}", "ends inside record 1, which begins in line 2"},

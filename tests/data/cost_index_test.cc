@@ -420,13 +420,15 @@ TEST_CASE("missing, empty and wrong files are the user's errors", "[data][cpu]")
   data.WriteRecords({"", " "});
   CHECK(MessageOf(open).find("holds no records") != std::string::npos);
   data.folder.Write("train.jsonl", " [\n{},\n]\n");
-  CHECK(MessageOf(open).find("train.jsonl:3:1: ']' in place of") != std::string::npos);
+  CHECK(MessageOf(open).find("train.jsonl:3:1: a comma behind record 1, the last one; remove it") !=
+        std::string::npos);
   const std::vector<std::pair<std::string, std::string>> kinds = {
       {"\x1f\x8b\x08", "gzip"},
       {"PAR1\x15", "Parquet"},
       {"{\n \"coco\": {\"root\": \"coco/\", \"annotation\": \"coco.jsonl\"}\n}\n",
        "meta file of InternVL"},
-      {"{\n \"id\": 1\n}\n", "one JSON object over several lines"}};
+      {"{\n \"id\": 1\n}\n", "one JSON object over several lines"},
+      {"{\n \"id\": 1\n}\n{\n \"id\": 2\n}\n", "has records over several lines"}};
   for (const auto& [bytes, kind] : kinds) {
     data.folder.Write("train.jsonl", bytes);
     INFO(kind);

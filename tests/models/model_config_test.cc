@@ -317,6 +317,8 @@ TEST_CASE("OpenGVLab's picture token comes from the tokenizer's files", "[models
       std::filesystem::temp_directory_path() / ("opengvlab_" + std::to_string(getpid()));
   std::filesystem::create_directories(folder);
   const auto token = [&] { return ReadModelConfig(folder.string()).image_token_id; };
+  std::ofstream(folder / "adapter_config.json") << "{}";
+  CHECK_THROWS_WITH(token(), Contains("adapters of PEFT, not a model"));
   std::ofstream(folder / "config.json") << OpenGvLab().dump();
   CHECK(token() == -1);
   std::ofstream(folder / "tokenizer.json") << R"({"added_tokens": [{"id": 1, "content": "<img>"},
