@@ -51,7 +51,8 @@ std::vector<std::string> CacheFolders(const std::vector<SourceConfig>& sources,
 std::vector<AnnotationFile> OpenFiles(const std::vector<SourceConfig>& sources) {
   if (sources.empty())
     throw ConfigError(
-        "data: no source of records is given; set data.train (data.eval for held-out data)");
+        "data: no source of records is given; set data.train (data.eval for held-out data, "
+        "eval.answers for questions)");
   if (sources.size() > std::numeric_limits<uint16_t>::max())
     throw DataError("data: more than 65535 sources");
   std::vector<AnnotationFile> files;
@@ -374,7 +375,8 @@ std::string ReasonOf(const SampleCost& cost, const std::vector<SourceConfig>& so
                         cost.line, DefectName(cost.defect), reason.empty() ? "" : ": ", reason);
   }
   text += DescribeTooLong(index, sources, SampleOptionsOf(config, options), chat_template);
-  throw DataError(text + "; see all with `equipoise data CONFIG check`");
+  throw DataError(
+      fmt::format("{}; see all with `equipoise data CONFIG check{}`", text, options.flag));
 }
 
 OpenedCostIndex FindOrBuild(const std::vector<SourceConfig>& sources, const DataConfig& config,

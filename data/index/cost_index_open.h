@@ -38,6 +38,7 @@ struct CostIndexOptions {
   std::string fallback_folder;
   bool rebuild = false;           // even where a cached index fits
   bool enforce_bad_share = true;  // throw when more than data.max_bad_share is bad
+  std::string flag = {};          // of `data CONFIG check` for these sources, such as " --eval"
 };
 
 struct OpenedCostIndex {

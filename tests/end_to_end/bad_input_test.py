@@ -122,6 +122,19 @@ def settings(cases, config):
     cases.refused("max_tokens below all records",
                   tiny_case.command(config, 1, data__max_tokens=16), 4,
                   "data.max_tokens is 16, and", "tokens; see all with")
+    with open(f"{folder}/bad.jsonl", "w") as file:
+        file.write('{"id": 1}\n')
+    for key, flag in (("data__eval", "--eval"), ("eval__answers", "--answers")):
+        cases.refused(f"bad records in {key}",
+                      tiny_case.command(config, 1, **{
+                          key: f"[{{annotations: {folder}/bad.jsonl}}]"}), 4,
+                      "bad.jsonl:1 (", f"see all with `equipoise data CONFIG check {flag}`")
+    with open(f"{folder}/images/adapter_config.json", "w") as file:
+        file.write("{}")
+    cases.refused("adapters as the model",
+                  tiny_case.command(config, 1, model__hf=f"{folder}/images"), 4,
+                  "images: adapters of PEFT, not a model", "model.adapter.init")
+    os.remove(f"{folder}/images/adapter_config.json")
     cases.refused("model.hf without config.json",
                   tiny_case.command(config, 1, model__hf=f"{folder}/images"), 4,
                   "images: has no config.json; give a folder of Hugging Face's form")

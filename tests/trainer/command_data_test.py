@@ -433,6 +433,8 @@ def test_mistakes_are_one_line_and_exit_2_or_4(folder):
             "/none.jsonl: cannot be opened",
         ),
         (("stats", "--eval"), 2, "data.eval"),
+        (("stats", "--answers"), 2, "eval.answers"),
+        (("stats", "--answers", "--eval"), 2, "--eval"),
     ]:
         done = folder.run(*arguments, code=code)
         assert done.stdout == "", (arguments, done.stdout)

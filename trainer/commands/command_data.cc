@@ -33,7 +33,7 @@ namespace {
 struct Arguments {
   std::string config;
   std::vector<std::string> set;
-  bool eval = false;
+  bool eval = false, answers = false;
   bool json = false;
   bool colours = false;              // of standard output
   std::string sample, pixels, html;  // for `show`
@@ -48,11 +48,16 @@ RunConfig ConfigOf(const Arguments& arguments) {
   return ReadRunConfig(arguments.config, ParseOverrides(arguments.set));
 }
 
+const std::vector<SourceConfig>& SourcesOf(const Arguments& arguments, const RunConfig& config) {
+  if (arguments.answers) return config.eval.answers;
+  return arguments.eval ? config.data.eval : config.data.train;
+}
+
 // The configuration and its opened data; the cost index is built if it does not exist.
 struct DataSession {
   DataSession(const Arguments& arguments, bool rebuild)
       : config(ConfigOf(arguments)),
-        sources(arguments.eval ? config.data.eval : config.data.train),
+        sources(SourcesOf(arguments, config)),
         data(config, sources, world, {rebuild, /*enforce_bad_share=*/false}) {
     WarnOfLeftOut(data.tokenizer);
   }
@@ -200,7 +205,7 @@ int Groups(const Arguments& arguments) {
     return 0;
   }
   const DataSession session(arguments, /*rebuild=*/false);
-  options.source = arguments.eval ? "data.eval" : "data.train";
+  options.source = arguments.answers ? "eval.answers" : arguments.eval ? "data.eval" : "data.train";
   const EpochSamples samples(&session.data.index, SourceRepeats(session.sources),
                              options.groups.seed, /*epoch=*/0);
   options.number_of = [&samples](int64_t place) { return samples[place]; };
@@ -220,7 +225,10 @@ void AddDataCommand(CLI::App& app, MpiEnvironment& mpi, bool colours, std::funct
   command->add_option("CONFIG", arguments->config, "YAML file")->required();
   command->add_option("--set", arguments->set, "a.b=c: one setting in place of the file's")
       ->allow_extra_args(false);
-  command->add_flag("--eval", arguments->eval, "data.eval in place of data.train");
+  CLI::Option* eval =
+      command->add_flag("--eval", arguments->eval, "data.eval in place of data.train");
+  command->add_flag("--answers", arguments->answers, "eval.answers in place of data.train")
+      ->excludes(eval);
   command->add_flag("--json", arguments->json, "JSON, one object a line");
   command->require_subcommand(1);
   command->footer(

@@ -30,7 +30,8 @@ Evaluator::Evaluator(RunContext& context) : context_(context) {
   const auto opening = context.activity.During("opening the data of eval");
   const RunConfig& config = context.config;
   if (!config.data.eval.empty()) {
-    held_out_.emplace(config, config.data.eval, context.world());
+    held_out_.emplace(config, config.data.eval, context.world(),
+                      OpenDataOptions{.flag = " --eval"});
   } else if (config.eval.every > 0) {
     spdlog::warn("eval.every: there is no held-out data to measure; set data.eval");
   }
@@ -43,8 +44,10 @@ Evaluator::Evaluator(RunContext& context) : context_(context) {
         generation_ = ReadGenerationSettings(folder);
     }
   }
-  for (const SourceConfig& source : config.eval.answers)
-    sources_.push_back(std::make_unique<OpenedData>(config, std::vector{source}, context.world()));
+  for (const SourceConfig& source : config.eval.answers) {
+    sources_.push_back(std::make_unique<OpenedData>(config, std::vector{source}, context.world(),
+                                                    OpenDataOptions{.flag = " --answers"}));
+  }
 }
 
 std::optional<double> Evaluator::HeldOutLoss(Replica& replica) {

@@ -75,6 +75,7 @@ OpenedCostIndex OpenIndex(const RunConfig& config, const std::vector<SourceConfi
   build.fallback_folder = config.run.dir + "/cache";
   build.rebuild = options.rebuild;
   build.enforce_bad_share = options.enforce_bad_share;
+  build.flag = options.flag;
   return OpenCostIndex(sources, config.data, data.chat_template, build);
 }
 

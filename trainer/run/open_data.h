@@ -18,6 +18,7 @@ namespace equipoise {
 struct OpenDataOptions {
   bool rebuild = false;           // whether the cost index is built even if a valid one is cached
   bool enforce_bad_share = true;  // whether more bad records than data.max_bad_share are an error
+  std::string flag = {};          // of `data CONFIG check` for these sources, such as " --eval"
 };
 
 // A list of sources that is opened for planning and loading, as `train`, `data` and the evaluation

@@ -242,7 +242,8 @@ ModelConfig GivenConfig(const ModelSection& model) {
                     "model's folder of it",
                     model.hf));
   }
-  if (!model.hf.empty() && !std::filesystem::exists(model.hf + "/config.json")) {
+  if (!model.hf.empty() && !std::filesystem::exists(model.hf + "/config.json") &&
+      !std::filesystem::exists(PeftConfigFile(model.hf))) {
     throw DataError(
         fmt::format("model.hf: {}: has no config.json; give a folder of Hugging Face's form, with "
                     "config.json, tokenizer and weights",

@@ -8,6 +8,7 @@
 #include "data/text/folder_template.h"
 #include "data/text/jinja_template.h"
 #include "models/families/families.h"
+#include "trainer/settings/model_section.h"
 
 namespace equipoise {
 
@@ -58,7 +59,7 @@ void ResolveTemplate(RunConfig* config) {
   const ModelSection& section = config->model;
   const std::string& folder = section.hf.empty() ? section.llm : section.hf;
   if (folder.empty()) return;
-  const ChosenTemplate chosen = ChooseTemplate(ReadModelConfig(folder), folder);
+  const ChosenTemplate chosen = ChooseTemplate(ModelConfigOf(section), folder);
   if (chosen.name == "plain") {
     throw ConfigError(fmt::format(
         "data.template: auto: {} was trained with plain, in which no question is answered; set the "

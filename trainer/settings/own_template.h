@@ -33,7 +33,7 @@ ChosenTemplate ChooseTemplate(const ModelConfig& model, const std::string& folde
 
 // Sets data.template where it is `auto`, and data.system where it is empty then: to those of the
 // folder model.hf or model.llm, kCommonTemplate where there is none. Logs the choice. Throws
-// ConfigError where that is `plain`, in which no question is answered, and what ReadModelConfig()
+// ConfigError where that is `plain`, in which no question is answered, and what ModelConfigOf()
 // throws.
 void ResolveTemplate(RunConfig* config);
 
