@@ -72,7 +72,7 @@ TEST_CASE("image paths stay below the image folder", "[data][cpu]") {
         std::string::npos);
   CHECK(images.Open("http://x/y.png").reason.find("nothing is downloaded") != std::string::npos);
   CHECK(images.Open("deep\\b.png").reason ==
-        "deep\\\\b.png: no such file in the image folder; write / in place of \\");
+        "deep\\b.png: no such file in the image folder; write / in place of \\");
 }
 
 TEST_CASE("paths lead out of the image folder where that is asked for", "[data][cpu]") {

@@ -59,7 +59,7 @@ def train_and_export(results, folder, config, name, run, **settings):
     """The weights after four steps."""
     where = f"{folder}/run_{run}"
     done = tiny_case.run(config, 1, model__hf=f"{folder}/{name}", model__init="pretrained",
-                         train__steps=4, run__dir=where, **settings)
+                         train__steps=4, run__dir=where, data__template="chatml", **settings)
     results.check(f"{run}: trains", done.returncode == 0, done.stderr[-400:])
     done = tiny_case.program("export", where, "--out", f"{folder}/exported_{run}")
     results.check(f"{run}: is exported", done.returncode == 0, done.stderr[-400:])
@@ -71,6 +71,7 @@ def adapters(results, folder, config, name, targets, train):
     run, base = f"{folder}/run_{name}", f"{folder}/opengvlab"
     done = tiny_case.run(config, 1, model__hf=base, model__init="pretrained", train__steps=4,
                          run__dir=run, model__drop_path=0, train__lr=0.01,
+                         data__template="chatml",
                          model__adapter__targets=targets, model__adapter__train=train)
     results.check(f"{name}: trains", done.returncode == 0, done.stderr[-400:])
     for out, arguments in ((f"{run}/adapter", [run]), (f"{run}/merged", [run, "--merge"]),

@@ -72,10 +72,15 @@ TEST_CASE("data.template: auto is the folder's own", "[trainer][cpu]") {
                      "that this run is to teach"));
 
   SECTION("of the language model of a model from parts") {
+    const TemporaryFolder encoder;
+    encoder.Write("config.json", R"({"model_type": "clip_vision_model", "hidden_size": 32,
+        "image_size": 28, "intermediate_size": 64, "num_attention_heads": 4,
+        "num_hidden_layers": 2, "patch_size": 14})");
     config.model.hf.clear();
+    config.model.vision = encoder.path();
     config.model.llm = folder.path();
-    CHECK(resolved("<|im_start|> <|im_end|>") == "chatml|");
     CHECK(resolved("<|im_start|> </think>") == "qwen3|");
+    CHECK(resolved("none of ours") == "vicuna_v1|");  // that of LLaVA over LLaMA
   }
   SECTION("one that is given stays") {
     config.data.chat_template = "vicuna_v1";

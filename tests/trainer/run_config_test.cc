@@ -64,7 +64,7 @@ TEST_CASE("numbers that would break a run later are refused") {
 TEST_CASE("the help of a run names keys of every section with their defaults") {
   const std::string help = HelpText(RunConfig{});
   for (const char* key : {"train.lr: 1e-04", "data.train.0.annotations: \"\"", "parallel: auto",
-                          "data.template: chatml", "eval.every: 0"}) {
+                          "data.template: auto", "eval.every: 0"}) {
     INFO(key);
     CHECK(help.find(key) != std::string::npos);
   }

@@ -40,6 +40,7 @@ void CheckModel(const RunConfig& config, const ModelConfig& model) {
                   [&](const LayerSpec& spec) { return !IsTrained(spec, config.model.freeze); })) {
     throw ConfigError("model.freeze: nothing is left to train; take a module out of the list");
   }
+  spdlog::info("conversations become tokens by data.template: {}", config.data.chat_template);
 }
 
 OpenedData OpenTraining(RunContext& context) {

@@ -68,11 +68,7 @@ void ResolveTemplate(RunConfig* config) {
   }
   name = chosen.name;
   if (config->data.system.empty()) config->data.system = chosen.system;
-  if (chosen.warning.empty()) {
-    spdlog::info("data.template: {}, for model {}", name, folder);
-  } else {
-    spdlog::warn("{}", chosen.warning);
-  }
+  if (!chosen.warning.empty()) spdlog::warn("{}", chosen.warning);
 }
 
 std::string OtherTemplate(const RunConfig& config, const ModelConfig& model) {

@@ -32,9 +32,9 @@ struct ChosenTemplate {
 ChosenTemplate ChooseTemplate(const ModelConfig& model, const std::string& folder);
 
 // Sets data.template where it is `auto`, and data.system where it is empty then: to those of the
-// folder model.hf or model.llm, kCommonTemplate where there is none. Logs the choice. Throws
-// ConfigError where that is `plain`, in which no question is answered, and what ModelConfigOf()
-// throws.
+// folder model.hf or model.llm, kCommonTemplate where there is none. Logs a warning of
+// ChooseTemplate(). Throws ConfigError where that is `plain`, in which no question is answered, and
+// what ModelConfigOf() throws.
 void ResolveTemplate(RunConfig* config);
 
 // A warning where data.template is another form than that of the folder model.hf; empty: it is the
