@@ -206,6 +206,7 @@ class Subject:
 model: {{{self.model_settings}}}
 data:
   train: [{{annotations: {self.home}/{record}.jsonl, images: {self.home}}}]
+  template: chatml
   max_tokens: {window or 256}
   tiles: {{max: 1, thumbnail: false}}
 train: {{steps: {steps}, seed: {self.seed}, precision: fp32, global_batch: 1, lr: {RECIPE["lr"]},

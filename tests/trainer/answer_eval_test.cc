@@ -39,6 +39,7 @@ RunConfig WriteCase(DataFixture& data) {
   config.model.preset = "quickstart";
   config.data = data.config;
   config.data.max_tokens = 512;
+  config.data.chat_template = "chatml";
   config.data.max_bad_share = 1;
   config.data.limits.image_pixels = 14 * 14;
   config.data.tokenizer = data.folder / "model";

@@ -19,6 +19,7 @@ RunConfig ConfigFor(const DataFixture& data, bool same_picture_token = true) {
   config.model.preset = "quickstart";
   config.data = data.config;
   config.data.max_tokens = 512;
+  config.data.chat_template = "chatml";
   config.data.tokenizer = data.folder / "model";
   config.run.dir = data.folder / "run";
   Json tokenizer = TinyTokenizerJson();

@@ -6,6 +6,7 @@
 #include "configs/base/error.h"
 #include "data/text/jinja_template.h"
 #include "tests/data/temporary_folder.h"
+#include "tests/data/tiny_tokenizer.h"
 #include "trainer/settings/model_section.h"
 
 namespace equipoise {
@@ -76,6 +77,7 @@ TEST_CASE("data.template: auto is the folder's own", "[trainer][cpu]") {
     encoder.Write("config.json", R"({"model_type": "clip_vision_model", "hidden_size": 32,
         "image_size": 28, "intermediate_size": 64, "num_attention_heads": 4,
         "num_hidden_layers": 2, "patch_size": 14})");
+    folder.Write("tokenizer.json", TinyTokenizerJson().dump());
     config.model.hf.clear();
     config.model.vision = encoder.path();
     config.model.llm = folder.path();

@@ -126,6 +126,7 @@ TEST_CASE("some records stand for all, each source with its share", "[sample_cos
   RunConfig config;
   config.run.dir = folder.Path("run");
   config.data.tokenizer = folder.path();
+  config.data.chat_template = "chatml";
   const auto gathered = [&](std::vector<SourceConfig> sources) {
     config.data.train = std::move(sources);
     return GatherSampleCosts(config, PresetConfig("internvl2-26b"));
@@ -153,6 +154,7 @@ TEST_CASE("records that all have a defect are told with it", "[sample_costs][cpu
   RunConfig config;
   config.run.dir = folder.Path("run");
   config.data.tokenizer = folder.path();
+  config.data.chat_template = "chatml";
   config.data.train = {Records(folder, "all.jsonl", 3, 9)};
   WriteText(config.data.train[0].annotations, "{}\n{}\n[\n");
   CHECK_THROWS_WITH(GatherSampleCosts(config, PresetConfig("internvl2-26b")),
@@ -168,6 +170,7 @@ TEST_CASE("an epoch without a sample is refused by its repeats", "[sample_costs]
   RunConfig config;
   config.run.dir = folder.Path("run");
   config.data.tokenizer = folder.path();
+  config.data.chat_template = "chatml";
   config.data.train = {Records(folder, "some.jsonl", 3, 9), Records(folder, "bad.jsonl", 3, 9)};
   WriteText(config.data.train[1].annotations, "{}\n");  // whose share of an epoch is empty anyway
   config.data.train[0].repeat = 0;
