@@ -198,13 +198,15 @@ def check_settings(results, folder, tokenizer, picture):
                   f"{done.stdout!r} {cut!r} {done.stderr[-200:]}")
 
 
-def answer_file(folder, out, ranks=1, *more):
+def answer_command(folder, out, ranks, *more):
     line = [tiny_case.MPIRUN, "-n", str(ranks)] if ranks > 1 else []
     line += [tiny_case.EQUIPOISE, "generate", folder, "--jsonl", f"{folder}/questions.jsonl",
              "--images", f"{folder}/..", "--out", out, "--set", "train.precision=fp32", *more]
-    if "--max-new-tokens" not in more:
-        line += ["--max-new-tokens", str(NEW_TOKENS)]
-    done = tiny_case.execute(line)
+    return line + ([] if "--max-new-tokens" in more else ["--max-new-tokens", str(NEW_TOKENS)])
+
+
+def answer_file(folder, out, ranks=1, *more):
+    done = tiny_case.execute(answer_command(folder, out, ranks, *more))
     rows = []
     if done.returncode == 0:
         with open(out) as lines:
@@ -264,6 +266,36 @@ def compare_files(results, folder, model, tokenizer, picture):
         results.check(f"{name}: the same answers", rows == alone, done.stderr[-300:])
         done, rows = answer_file(folder, f"{folder}/more.jsonl", ranks, *more, *drawn)
         results.check(f"{name}: the same drawn answers", rows == drawn_alone, done.stderr[-300:])
+
+
+def compare_killed(results, folder):
+    """A command that is killed keeps the answers so far; the same command, on any mesh, asks for
+    the others alone, and another command for all."""
+    more = ["--batch", "1", "--max-new-tokens", "100"]
+    out, part = f"{folder}/killed.jsonl", f"{folder}/killed.jsonl.part"
+    _, whole = answer_file(folder, f"{folder}/whole.jsonl", 1, *more)
+    for ranks, again, known in ((1, more, True), (2, more, True),
+                                (1, [*more[:-1], "101"], False)):
+        process = subprocess.Popen(answer_command(folder, out, 1, *more), stderr=subprocess.DEVNULL,
+                                   env=tiny_case.environment())
+        while process.poll() is None:
+            if os.path.exists(part):
+                with open(part, "rb") as file:
+                    if file.read().count(b"\n") >= 3:
+                        break
+        process.kill()
+        process.wait()
+        name = f"killed, then {ranks} ranks {' '.join(again)}"
+        results.check(f"{name}: some answers are kept", os.path.exists(part)
+                      and not os.path.exists(out))
+        done, rows = answer_file(folder, out, ranks, *again)
+        results.check(f"{name}: those that were given are not asked for again",
+                      ("of 6 questions were answered before" in done.stderr) == known,
+                      done.stderr[-300:])
+        results.check(f"{name}: the answers of a command that was not killed",
+                      (rows == whole or not known) and len(rows) == 6 and
+                      not os.path.exists(part), f"{rows} {whole}")
+        os.remove(out)
 
 
 def check_refusals(results, run, picture):
@@ -366,6 +398,7 @@ def main():
     compare_samples(results, random_folder)
     check_settings(results, random_folder, tokenizer, picture)
     compare_files(results, random_folder, random_model, tokenizer, picture)
+    compare_killed(results, random_folder)
 
     text_model = answer_in_letters(AutoModelForCausalLM.from_config(model.config.text_config),
                                    tokenizer)

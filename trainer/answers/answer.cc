@@ -168,7 +168,7 @@ void AnswerSession::AgreeOnPrompts(std::vector<AskedQuestion>& asked) const {
   }
 }
 
-std::vector<AnswerSession::Numbered> AnswerSession::AnswerBatches(
+std::vector<NumberedAnswer> AnswerSession::AnswerBatches(
     const QuestionList& questions, const std::vector<std::vector<int64_t>>& batches,
     const GenerateOptions& options) {
   std::vector<AskedQuestion> all;
@@ -178,13 +178,13 @@ std::vector<AnswerSession::Numbered> AnswerSession::AnswerBatches(
   }
   AgreeOnPrompts(all);
   std::vector<std::vector<Prompt>> prompts;
-  std::vector<Numbered> asked, without;  // in the order of the prompts; without one
+  std::vector<NumberedAnswer> asked, without;  // in the order of the prompts; without one
   size_t number = 0;
   for (const std::vector<int64_t>& batch : batches) {
     std::vector<Prompt>& row = prompts.emplace_back();
     for (const int64_t question : batch) {
       AskedQuestion& one = all[number++];
-      std::vector<Numbered>& place = one.prompt ? asked : without;
+      std::vector<NumberedAnswer>& place = one.prompt ? asked : without;
       place.push_back({question, {"", std::move(one.fault)}});
       if (!one.prompt) continue;
       one.prompt->number = static_cast<uint64_t>(question);
@@ -207,35 +207,66 @@ std::vector<AnswerSession::Numbered> AnswerSession::AnswerBatches(
   return asked;
 }
 
+std::string TextOf(const std::vector<NumberedAnswer>& answers) {
+  Json json = Json::array();
+  for (const auto& [question, given] : answers)
+    json.push_back(Json::array({question, given.text, given.fault, given.cut}));
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::vector<NumberedAnswer> AnswersOf(std::string_view text) {
+  std::vector<NumberedAnswer> answers;
+  try {
+    for (const Json& one : Json::parse(text)) {
+      answers.push_back(
+          {one.at(0).get<int64_t>(),
+           {one.at(1).get<std::string>(), one.at(2).get<std::string>(), one.at(3).get<bool>()}});
+    }
+  } catch (const Json::exception& error) {
+    throw DataError(fmt::format("answers: {}", error.what()));
+  }
+  return answers;
+}
+
 std::optional<std::vector<GivenAnswer>> AnswerSession::Answer(const QuestionList& questions,
                                                               const BatchLimits& limits,
                                                               const GenerateOptions& options,
-                                                              const std::function<bool()>& stop) {
-  const std::vector<std::vector<int64_t>> batches = BatchesByLength(questions.lengths, limits);
+                                                              const std::function<bool()>& stop,
+                                                              const AnswerKeeping& keeping) {
+  std::vector<GivenAnswer> answers(questions.lengths.size());
+  std::vector<bool> known(answers.size());
+  const auto take = [&](const std::vector<NumberedAnswer>& some) {
+    for (const auto& [question, given] : some) {
+      answers.at(static_cast<size_t>(question)) = given;
+      known.at(static_cast<size_t>(question)) = true;
+    }
+  };
+  take(keeping.known);
+  // Batches are left out whole: which questions share one is the same as without known answers.
+  std::vector<std::vector<int64_t>> batches = BatchesByLength(questions.lengths, limits);
+  std::erase_if(batches, [&](const std::vector<int64_t>& batch) {
+    return std::all_of(batch.begin(), batch.end(),
+                       [&](int64_t question) { return known[static_cast<size_t>(question)]; });
+  });
   const int of_model = model_.plan().data();
   const auto data = static_cast<size_t>(models_.count * of_model);
   const auto data_rank = static_cast<size_t>(models_.number * of_model + model_.groups().at.data);
   // As many as fill a pipeline, of each data rank.
   const size_t round = data * static_cast<size_t>(model_.plan().pipeline());
-  Json local = Json::array();
-  // Every data rank takes part in every round, without a batch in the last one perhaps: `stop` is
-  // collective.
+  // Every data rank takes part in every round, without a batch in the last one perhaps: what
+  // follows is collective.
   for (size_t first = 0; first < batches.size(); first += round) {
     std::vector<std::vector<int64_t>> mine;
     for (size_t i = first + data_rank; i < std::min(first + round, batches.size()); i += data)
       mine.push_back(batches[i]);
-    for (const Numbered& one : AnswerBatches(questions, mine, options))
-      local.push_back(
-          Json::array({one.question, one.answer.text, one.answer.fault, one.answer.cut}));
-    if (stop && stop()) return std::nullopt;
-  }
-  std::vector<GivenAnswer> answers(questions.lengths.size());
-  const std::string text = local.dump(-1, ' ', false, Json::error_handler_t::replace);
-  for (const std::string& part : GatherText(world_, text)) {
-    for (const Json& json : Json::parse(part)) {
-      answers.at(json.at(0).get<size_t>()) = {
-          json.at(1).get<std::string>(), json.at(2).get<std::string>(), json.at(3).get<bool>()};
+    std::vector<NumberedAnswer> given;
+    for (const std::string& part :
+         GatherText(world_, TextOf(AnswerBatches(questions, mine, options)))) {
+      for (NumberedAnswer& one : AnswersOf(part)) given.push_back(std::move(one));
     }
+    take(given);
+    if (keeping.keep) keeping.keep(given);
+    if (stop && stop()) return std::nullopt;
   }
   return answers;
 }

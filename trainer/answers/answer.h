@@ -100,6 +100,24 @@ struct GivenAnswer {
   bool cut = false;  // it has as many tokens as an answer may have
 };
 
+// The answer to a question of that number.
+struct NumberedAnswer {
+  int64_t question = 0;
+  GivenAnswer answer;
+};
+
+// Some answers as one line of JSON; bytes that are no UTF-8 are replaced.
+std::string TextOf(const std::vector<NumberedAnswer>& answers);
+// The answers of such a text. Throws DataError.
+std::vector<NumberedAnswer> AnswersOf(std::string_view text);
+
+// Answers that outlive the program.
+struct AnswerKeeping {
+  std::vector<NumberedAnswer> known;  // which are not asked for again
+  // Called with those of each round, on all ranks together.
+  std::function<void(const std::vector<NumberedAnswer>&)> keep;
+};
+
 // Answers questions with a model where it lies: the data ranks share the batches, and the ranks of
 // a replica answer each together.
 class AnswerSession {
@@ -121,18 +139,15 @@ class AnswerSession {
   std::optional<std::vector<GivenAnswer>> Answer(const QuestionList& questions,
                                                  const BatchLimits& limits,
                                                  const GenerateOptions& options,
-                                                 const std::function<bool()>& stop = nullptr);
+                                                 const std::function<bool()>& stop = nullptr,
+                                                 const AnswerKeeping& keeping = {});
 
  private:
-  // Of this rank's data rank, by number, as the rank that reports has them; else empty.
-  struct Numbered {
-    int64_t question;
-    GivenAnswer answer;
-  };
   void AgreeOnPrompts(std::vector<AskedQuestion>& asked) const;
-  std::vector<Numbered> AnswerBatches(const QuestionList& questions,
-                                      const std::vector<std::vector<int64_t>>& batches,
-                                      const GenerateOptions& options);
+  // Of this rank's data rank, by number, as the rank that reports has them; else empty.
+  std::vector<NumberedAnswer> AnswerBatches(const QuestionList& questions,
+                                            const std::vector<std::vector<int64_t>>& batches,
+                                            const GenerateOptions& options);
 
   ParallelModel& model_;
   const Responder& responder_;

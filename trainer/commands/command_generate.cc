@@ -17,24 +17,25 @@
 #include "configs/base/file_handle.h"
 #include "configs/base/json.h"
 #include "configs/base/shown_text.h"
-#include "configs/yaml/overrides.h"
-#include "configs/yaml/yaml_reader.h"
+#include "configs/yaml/config_json.h"
 #include "data/images/image.h"
 #include "data/images/image_processor.h"
 #include "data/images/image_size.h"
 #include "data/records/path_guard.h"
 #include "data/records/refusal.h"
 #include "data/records/video_frames.h"
-#include "data/settings/chat_templates.h"
 #include "models/families/families.h"
 #include "parallel/comm/mpi_environment.h"
+#include "parallel/schedule/plan_hash.h"
 #include "trainer/answers/answer.h"
 #include "trainer/answers/generation_settings.h"
+#include "trainer/answers/kept_answers.h"
 #include "trainer/answers/question_file.h"
 #include "trainer/checkpoint/base_weights.h"
 #include "trainer/checkpoint/checkpoint_adapters.h"
 #include "trainer/checkpoint/loaded_model.h"
 #include "trainer/checkpoint/model_source.h"
+#include "trainer/commands/generate_settings.h"
 #include "trainer/common/agreement.h"
 #include "trainer/common/commands.h"
 #include "trainer/common/durable_file.h"
@@ -43,7 +44,6 @@
 #include "trainer/run/set_up_run.h"
 #include "trainer/settings/data_options.h"
 #include "trainer/settings/model_section.h"
-#include "trainer/settings/own_template.h"
 #include "trainer/settings/run_config.h"
 #include "trainer/settings/vocabulary.h"
 
@@ -63,46 +63,6 @@ struct Arguments {
   GenerateOptions options;
   std::optional<double> repetition_penalty;
 };
-
-// Applies the settings that a Hugging Face folder specifies.
-void ApplySettings(const ModelConfig& model, const std::string& folder, DataConfig& data) {
-  const FolderSettings settings = FolderSettingsOf(model, folder);
-  data.tiles.min = settings.min_tiles.value_or(data.tiles.min);
-  data.tiles.max = settings.max_tiles.value_or(data.tiles.max);
-  data.tiles.thumbnail = settings.thumbnail.value_or(data.tiles.thumbnail);
-}
-
-// Applies its chat template where the settings leave that open.
-void ApplyTemplate(const ModelConfig& model, const std::string& folder, DataConfig& data) {
-  if (data.chat_template != kAutoTemplate) return;
-  const ChosenTemplate chosen = ChooseTemplate(model, folder);
-  data.chat_template = chosen.name;
-  if (data.system.empty()) data.system = chosen.system;
-  if (!chosen.warning.empty()) spdlog::warn("{}", chosen.warning);
-}
-
-// Settings of the run in which the model was trained, or else of its folder; overridden by `--set`,
-// which alone says how the ranks share the model here.
-RunConfig ReadSettings(const ModelSource& source, const ModelConfig& model,
-                       const std::vector<std::string>& set) {
-  const std::vector<Override> overrides = ParseOverrides(set);
-  RunConfig config;
-  if (source.run_config.empty()) {
-    ApplySettings(model, source.folder, config.data);
-    ReadConfigText("--set", "{}", overrides, config);
-    ApplyTemplate(model, source.folder, config.data);
-    return config;
-  }
-  ReadConfig(source.run_config, overrides, config);
-  ApplyTemplate(model, source.folder, config.data);
-  RunConfig here;
-  ReadConfigText("--set", "{}", overrides, here);
-  config.parallel = here.parallel;
-  config.balance = here.balance;
-  config.cluster = here.cluster;
-  config.train.threads = here.train.threads;
-  return config;
-}
 
 void CheckSampling(const Arguments& arguments) {
   const GenerateOptions& options = arguments.options;
@@ -196,6 +156,9 @@ class Answerer {
  public:
   Answerer(const Arguments& arguments, const ModelSource& source, MpiEnvironment& mpi)
       : arguments_(arguments), config_(ReadModelConfig(source.folder)) {
+    for (const std::string& folder : {source.folder, source.checkpoint, arguments.adapter}) {
+      if (!folder.empty()) folders_.push_back(folder);
+    }
     RunConfig config = ReadSettings(source, config_, arguments.set);
     if (!arguments.adapter.empty()) config.model.adapter.init = arguments.adapter;
     TakeAdaptersOf(source.checkpoint, config_, &config.model);
@@ -244,8 +207,21 @@ class Answerer {
     return answer.text;
   }
 
+  // A hash of what the answers to the questions of a file depend on.
+  uint64_t Command(const std::vector<FileQuestion>& questions) const {
+    StableHash hash;
+    const GenerateOptions& options = arguments_.options;
+    hash.Add(fmt::format("{} {} {} {} {} {} {}", ConfigToJson(data_).dump(), options.max_new_tokens,
+                         options.temperature, options.top_p, options.seed,
+                         arguments_.repetition_penalty.value_or(1), arguments_.limits.questions));
+    for (const std::string& folder : folders_) hash.Add(FolderStamp(folder));
+    hash.Add(AnswerLines(questions, std::vector<GivenAnswer>(questions.size())));
+    return hash.value();
+  }
+
   // Puts the objects of questions in their places, too.
-  std::vector<GivenAnswer> AnswerFile(std::vector<FileQuestion>& questions) {
+  std::vector<GivenAnswer> AnswerFile(std::vector<FileQuestion>& questions,
+                                      const AnswerKeeping& keeping) {
     const ImageFolder folder(
         arguments_.image_folder.empty()
             ? std::filesystem::absolute(arguments_.jsonl).parent_path().string()
@@ -278,7 +254,7 @@ class Answerer {
         return AskedQuestion{std::nullopt, error.what()};
       }
     };
-    return Answer(list);
+    return Answer(list, keeping);
   }
 
  private:
@@ -298,11 +274,11 @@ class Answerer {
     if (!source.checkpoint.empty()) LoadCheckpointWeights(parameters, source.checkpoint);
   }
 
-  std::vector<GivenAnswer> Answer(const QuestionList& list) {
+  std::vector<GivenAnswer> Answer(const QuestionList& list, const AnswerKeeping& keeping = {}) {
     AnswerSession session(*model_, *responder_, *setup_->world);
     GenerateOptions options = arguments_.options;
     options.repetition_penalty = arguments_.repetition_penalty.value_or(1);
-    return session.Answer(list, arguments_.limits, options).value();
+    return session.Answer(list, arguments_.limits, options, /*stop=*/nullptr, keeping).value();
   }
 
   // The prompt with the frames of its videos, whose paths are relative to the working folder.
@@ -360,6 +336,7 @@ class Answerer {
   }
 
   const Arguments& arguments_;
+  std::vector<std::string> folders_;  // that the model is read from
   ModelConfig config_;
   DataConfig data_;
   std::unique_ptr<RunSetup> setup_;
@@ -397,6 +374,36 @@ void LogSummary(const std::vector<FileQuestion>& questions,
   spdlog::info("{}", text);
 }
 
+// Answers the questions of the file and writes the answers. Those of a command that was stopped
+// are taken from a file beside --out.
+std::vector<GivenAnswer> AnswerKept(const Arguments& arguments,
+                                    std::vector<FileQuestion>& questions, Answerer& answerer,
+                                    MpiEnvironment& mpi) {
+  Communicator& world = answerer.world();
+  const bool root = mpi.rank() == 0;
+  std::optional<KeptAnswers> kept;
+  AgreeOrThrowRunError(world, [&] {
+    if (root) kept.emplace(arguments.out + ".part", answerer.Command(questions));
+  });
+  AnswerKeeping keeping;
+  keeping.known = AnswersOf(BroadcastText(world, TextOf(root ? kept->taken() : keeping.known), 0));
+  keeping.keep = [&](const std::vector<NumberedAnswer>& some) {
+    AgreeOrThrowRunError(world, [&] {
+      if (root) kept->Add(some);
+    });
+  };
+  if (!keeping.known.empty())
+    spdlog::info("{} of {} questions were answered before, see {}.part", keeping.known.size(),
+                 questions.size(), arguments.out);
+  std::vector<GivenAnswer> answers = answerer.AnswerFile(questions, keeping);
+  AgreeOrThrowRunError(world, [&] {
+    if (!root) return;
+    WriteFileDurably(arguments.out, AnswerLines(questions, answers));
+    kept->Remove();
+  });
+  return answers;
+}
+
 int Generate(const Arguments& arguments, MpiEnvironment& mpi) {
   CheckSampling(arguments);
   CheckQuestions(arguments);
@@ -415,10 +422,7 @@ int Generate(const Arguments& arguments, MpiEnvironment& mpi) {
   AgreeOrThrowRunError(answerer.world(), [&] {
     if (mpi.rank() == 0) RequirePlaceFor(arguments.out);
   });
-  const std::vector<GivenAnswer> answers = answerer.AnswerFile(questions);
-  AgreeOrThrowRunError(answerer.world(), [&] {
-    if (mpi.rank() == 0) WriteFileDurably(arguments.out, AnswerLines(questions, answers));
-  });
+  const std::vector<GivenAnswer> answers = AnswerKept(arguments, questions, answerer, mpi);
   if (mpi.rank() == 0) LogSummary(questions, answers);
   return static_cast<int>(ExitCode::kDone);
 }

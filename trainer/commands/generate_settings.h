@@ -1,0 +1,17 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "models/spec/model_config.h"
+#include "trainer/checkpoint/model_source.h"
+#include "trainer/settings/run_config.h"
+
+namespace equipoise {
+
+// Settings of the run in which the model was trained, or else of its folder; overridden by `--set`,
+// which alone says how the ranks share the model here.
+RunConfig ReadSettings(const ModelSource& source, const ModelConfig& model,
+                       const std::vector<std::string>& set);
+
+}  // namespace equipoise
