@@ -55,7 +55,7 @@ TEST_CASE("answers outlive the program that gave them", "[trainer][cpu]") {
 
 TEST_CASE("a folder's stamp tells that a file has changed", "[trainer][cpu]") {
   const TemporaryFolder folder;
-  const std::string file = folder.Write("model/a", "1");
+  const std::string file = folder.Write("model/a.safetensors", "1");
   const std::string model = folder / "model";
   const uint64_t stamp = FolderStamp(model);
   CHECK(FolderStamp(model) == stamp);
@@ -63,7 +63,9 @@ TEST_CASE("a folder's stamp tells that a file has changed", "[trainer][cpu]") {
       file, std::filesystem::last_write_time(file) + std::chrono::seconds(1));
   const uint64_t touched = FolderStamp(model);
   CHECK(touched != stamp);
-  folder.Write("model/b", "1");
+  folder.Write("model/answers.jsonl.part", "1");
+  CHECK(FolderStamp(model) == touched);
+  folder.Write("model/config.json", "{}");
   CHECK(FolderStamp(model) != touched);
   CHECK_THROWS_AS(FolderStamp(folder / "none"), RunError);
 }

@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <string_view>
 #include <utility>
 
 #include "configs/base/error.h"
@@ -20,6 +22,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Endings of what a model is read from; answers may lie beside it.
+constexpr std::array<std::string_view, 6> kModelFiles = {".safetensors", ".bin",   ".json",
+                                                         ".jinja",       ".model", ".txt"};
+
 std::string FirstLine(uint64_t command) {
   return fmt::format("{{\"answers_of\": \"{}\"}}\n", HexDigits(command));
 }
@@ -31,7 +37,9 @@ uint64_t FolderStamp(const std::string& folder) {
   try {
     std::vector<fs::path> files;
     for (const auto& entry : fs::directory_iterator(folder)) {
-      if (entry.is_regular_file()) files.push_back(entry.path());
+      const auto known =
+          std::find(kModelFiles.begin(), kModelFiles.end(), entry.path().extension().string());
+      if (entry.is_regular_file() && known != kModelFiles.end()) files.push_back(entry.path());
     }
     std::sort(files.begin(), files.end());
     for (const fs::path& file : files) {

@@ -8,7 +8,7 @@
 
 namespace equipoise {
 
-// A hash of the names, sizes and times of a folder's files. Throws RunError.
+// A hash of the names, sizes and times of a folder's files of a model. Throws RunError.
 uint64_t FolderStamp(const std::string& folder);
 
 // The answers so far, in a file that outlives the program: the same command goes on from them. Of
