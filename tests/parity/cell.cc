@@ -241,6 +241,9 @@ ZeroOptimizer MakeOptimizer(const Cell& cell, ParallelModel& model) {
   const std::vector<Parameter*>& parameters = model.parameters().parameters();
   const std::vector<double> factors(parameters.size(), 1.0);
   AdamWOptions options;
+  // Above the rounding of gradients that are next to nothing, which would decide the way of their
+  // weights else: which ones they are depends on the processor's products.
+  options.eps = 1e-6;
   options.on_host = cell.offloaded >= ShardedState::kOptimizer;
   return ZeroOptimizer(model.parameters(), DecayGroups(parameters, factors, 0.1), options,
                        model.shards(), model.optimizer_groups());
