@@ -268,6 +268,18 @@ def compare_files(results, folder, model, tokenizer, picture):
         results.check(f"{name}: the same drawn answers", rows == drawn_alone, done.stderr[-300:])
 
 
+def kill_among_answers(line, part):
+    """Once three batches are answered, those with pictures."""
+    process = subprocess.Popen(line, stderr=subprocess.DEVNULL, env=tiny_case.environment())
+    while process.poll() is None:
+        if os.path.exists(part):
+            with open(part, "rb") as file:
+                if file.read().count(b"\n") >= 4:
+                    break
+    process.kill()
+    process.wait()
+
+
 def compare_killed(results, folder):
     """A command that is killed keeps the answers so far; the same command, on any mesh, asks for
     the others alone, and another command for all."""
@@ -275,16 +287,9 @@ def compare_killed(results, folder):
     out, part = f"{folder}/killed.jsonl", f"{folder}/killed.jsonl.part"
     _, whole = answer_file(folder, f"{folder}/whole.jsonl", 1, *more)
     for ranks, again, known in ((1, more, True), (2, more, True),
-                                (1, [*more[:-1], "101"], False)):
-        process = subprocess.Popen(answer_command(folder, out, 1, *more), stderr=subprocess.DEVNULL,
-                                   env=tiny_case.environment())
-        while process.poll() is None:
-            if os.path.exists(part):
-                with open(part, "rb") as file:
-                    if file.read().count(b"\n") >= 3:
-                        break
-        process.kill()
-        process.wait()
+                                (1, [*more[:-1], "101"], False),
+                                (1, [*more, "--set", "train.precision=bf16"], False)):
+        kill_among_answers(answer_command(folder, out, 1, *more), part)
         name = f"killed, then {ranks} ranks {' '.join(again)}"
         results.check(f"{name}: some answers are kept", os.path.exists(part)
                       and not os.path.exists(out))
@@ -296,6 +301,12 @@ def compare_killed(results, folder):
                       (rows == whole or not known) and len(rows) == 6 and
                       not os.path.exists(part), f"{rows} {whole}")
         os.remove(out)
+    kill_among_answers(answer_command(folder, out, 1, *more), part)
+    shutil.copy(f"{folder}/../plain.png", f"{folder}/../gone.png")
+    _, rows = answer_file(folder, out, 1, *more)
+    os.remove(f"{folder}/../gone.png")
+    results.check("a picture that was mended meanwhile is asked about",
+                  len(rows) == 6 and "fault" not in rows[4], str(rows[4:5]))
 
 
 def check_refusals(results, run, picture):

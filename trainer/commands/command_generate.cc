@@ -168,6 +168,8 @@ class Answerer {
     if (!config.parallel.zero) config.parallel.zero = 0;  // nothing is trained
     setup_ = std::make_unique<RunSetup>(SetUpRun(config, mpi));
     data_ = config.data;
+    settings_ = fmt::format("{} {} {}", ConfigToJson(data_).dump(),
+                            ConfigToJson(config.model).dump(), ToString(setup_->precision));
     tokenizer_ = std::make_unique<Tokenizer>(
         Tokenizer::Read(source.folder, /*added=*/{}, config_.text.vocab_size));
     template_ = std::make_unique<ChatTemplate>(data_.chat_template, data_.system, tokenizer_.get(),
@@ -208,14 +210,15 @@ class Answerer {
   }
 
   // A hash of what the answers to the questions of a file depend on.
-  uint64_t Command(const std::vector<FileQuestion>& questions) const {
+  uint64_t Command() const {
     StableHash hash;
     const GenerateOptions& options = arguments_.options;
-    hash.Add(fmt::format("{} {} {} {} {} {} {}", ConfigToJson(data_).dump(), options.max_new_tokens,
+    hash.Add(fmt::format("{} {} {} {} {} {} {}", settings_, options.max_new_tokens,
                          options.temperature, options.top_p, options.seed,
                          arguments_.repetition_penalty.value_or(1), arguments_.limits.questions));
     for (const std::string& folder : folders_) hash.Add(FolderStamp(folder));
-    hash.Add(AnswerLines(questions, std::vector<GivenAnswer>(questions.size())));
+    hash.Add(SumFile(arguments_.jsonl).xxh3);
+    hash.Add(arguments_.image_folder);
     return hash.value();
   }
 
@@ -337,6 +340,7 @@ class Answerer {
 
   const Arguments& arguments_;
   std::vector<std::string> folders_;  // that the model is read from
+  std::string settings_;              // of data and model, and the precision
   ModelConfig config_;
   DataConfig data_;
   std::unique_ptr<RunSetup> setup_;
@@ -383,10 +387,12 @@ std::vector<GivenAnswer> AnswerKept(const Arguments& arguments,
   const bool root = mpi.rank() == 0;
   std::optional<KeptAnswers> kept;
   AgreeOrThrowRunError(world, [&] {
-    if (root) kept.emplace(arguments.out + ".part", answerer.Command(questions));
+    if (root) kept.emplace(arguments.out + ".part", answerer.Command());
   });
   AnswerKeeping keeping;
   keeping.known = AnswersOf(BroadcastText(world, TextOf(root ? kept->taken() : keeping.known), 0));
+  // A picture may have been mended since.
+  std::erase_if(keeping.known, [](const NumberedAnswer& one) { return !one.answer.fault.empty(); });
   keeping.keep = [&](const std::vector<NumberedAnswer>& some) {
     AgreeOrThrowRunError(world, [&] {
       if (root) kept->Add(some);
