@@ -22,6 +22,10 @@ enum class SystemPlace : uint8_t {
   kLastUser,   // in the last user turn, before its text
 };
 
+// Thoughts of answers, `<think>` to `</think>` (data/text/thoughts.h): text as any; as Qwen3's,
+// trained, an empty one where there is none; left out, and an empty one ends the prompt.
+enum class Thinking : uint8_t { kNone, kOn, kOff };
+
 // A chat template as data: the text of a conversation, and what of it is trained, which are the
 // assistant's turns from `lead` to the end of `answer.after`.
 struct ChatTemplateForm {
@@ -36,7 +40,7 @@ struct ChatTemplateForm {
   bool tokenizer_begin = false;  // Tokenizer::begin_token() before the first turn
   bool pictures_only = false;    // user turns without their text
   bool takes_tools = false;      // descriptions of functions behind the system text, as Qwen's
-  bool thinks = false;           // answers have thoughts, as Qwen3's (data/text/thoughts.h)
+  Thinking thinking = Thinking::kNone;
   SystemPlace place = SystemPlace::kTurn;
   std::array<std::string_view, 4> tokens = {};  // that the tokenizer must have
   // Texts that all stand in a Jinja template of this form, and one that does not. A folder's
@@ -86,8 +90,8 @@ constexpr ChatTemplateForm WithTools(ChatTemplateForm form) {
   return form;
 }
 
-constexpr ChatTemplateForm WithThoughts(ChatTemplateForm form) {
-  form.thinks = true;
+constexpr ChatTemplateForm WithThinking(ChatTemplateForm form, Thinking thinking) {
+  form.thinking = thinking;
   return form;
 }
 
@@ -204,7 +208,9 @@ inline constexpr std::array kChatTemplates = {
     WithMarks(WithBegin(ChatMl("internlm2", ""), "<s>"), "<|im_start|>", "bos_token"),
     WithMarks(ChatMl("qwen2-vl", kQwen2System), "<|im_start|>", kQwen2System),
     WithTools(WithMarks(ChatMl("qwen2_5", kQwen25System), "<|im_start|>", kQwen25System)),
-    WithThoughts(WithTools(WithMarks(ChatMl("qwen3", ""), "<|im_start|>", "</think>"))),
+    WithThinking(WithTools(WithMarks(ChatMl("qwen3", ""), "<|im_start|>", "</think>")),
+                 Thinking::kOn),
+    WithThinking(WithTools(ChatMl("qwen3_no_thinking", "")), Thinking::kOff),
     Vicuna(),
     Llama2(),
     Llama3(),

@@ -171,8 +171,10 @@ class ChatTemplate::Writer {
     Add(owner_.user_.after);
   }
 
-  void AddAnswer(std::string_view text, bool trained) {
+  // `follows_prompt`: behind all that a prompt for it ends with.
+  void AddAnswer(std::string_view text, bool trained, bool follows_prompt) {
     Add(owner_.answer_.before);
+    if (follows_prompt) Add(owner_.thought_);
     SetTrained(trained);
     Add(owner_.lead_);
     AddContent(Trimmed(text, owner_.form_->answer));
@@ -183,6 +185,7 @@ class ChatTemplate::Writer {
 
   EncodedConversation Finish(bool with_answer_prompt) {
     Add(with_answer_prompt ? owner_.answer_.before : owner_.finish_);
+    if (with_answer_prompt) Add(owner_.thought_);
     Flush();
     EQUIPOISE_CHECK(out_.image_begin.size() == image_tokens_.size(), out_.image_begin.size(),
                     " placeholders for ", image_tokens_.size(), " pictures");
@@ -324,6 +327,7 @@ ChatTemplate::ChatTemplate(const std::string& name, const std::string& system,
     begin_.push_back({*tokenizer->begin_token(), ""});
   }
   lead_ = Cut(form_->lead);
+  if (form_->thinking == Thinking::kOff) thought_ = Cut(kNoThought);
   rest_ = Cut(form_->rest);
   finish_ = Cut(form_->finish);
   system_turn_ = Cut(form_->system_turn);
@@ -429,16 +433,19 @@ EncodedConversation ChatTemplate::Encode(const std::vector<Turn>& turns,
   }
   const auto last_answer = std::find_if(
       turns.rbegin(), turns.rend(), [](const Turn& turn) { return turn.role == Role::kAssistant; });
-  const size_t last_question = form_->thinks ? LastQuestion(turns) : 0;
+  const size_t last_question = form_->thinking == Thinking::kOn ? LastQuestion(turns) : 0;
+  const auto said = [&](size_t turn, bool learned) {
+    const std::string& text = turns[turn].text;
+    if (form_->thinking == Thinking::kNone) return text;
+    if (form_->thinking == Thinking::kOff) return std::string(WithoutThought(text));
+    return QwenAnswer(text, learned, turn < last_question);
+  };
   for (auto turn = turns.begin() + (own_system ? 1 : 0); turn != turns.end(); ++turn) {
     if (turn->role == Role::kAssistant) {
       const bool counts = !options_.last_answer || &*turn == &*last_answer;
       const bool trained = turn->trained && counts;
-      const bool earlier = static_cast<size_t>(turn - turns.begin()) < last_question;
-      writer.AddAnswer(form_->thinks
-                           ? QwenAnswer(turn->text, trained && !with_answer_prompt, earlier)
-                           : turn->text,
-                       trained);
+      const bool learned = trained && !with_answer_prompt;
+      writer.AddAnswer(said(static_cast<size_t>(turn - turns.begin()), learned), trained, learned);
     } else if (turn->role == Role::kSystem && form_->place == SystemPlace::kTurn) {
       writer.AddSystem(turn->text);
     } else {

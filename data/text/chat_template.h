@@ -53,7 +53,8 @@ struct ChatOptions {
 // videos, likewise `<video>` or <|video_pad|>. Trained are an answer and the token that ends it,
 // but not a token that the answer's beginning forms with the header before it (a line break with
 // ChatML's): that is part of every prompt; with Qwen3's template the answer's thought too, an empty
-// one where it has none. Thread-safe.
+// one where it has none, unless thinking is off: an empty one is then part of the prompt.
+// Thread-safe.
 class ChatTemplate {
  public:
   // Throws DataError when the tokenizer lacks a token of the template, ConfigError for an unknown
@@ -116,6 +117,7 @@ class ChatTemplate {
   AddedTokenFinder in_texts_;            // tokens that the texts of a record may hold
   std::vector<int32_t> added_in_texts_;  // those that are no grounding marks
   Pieces begin_, lead_, rest_, finish_;
+  Pieces thought_;  // between the beginning of an answer and what is trained
   TurnPieces system_turn_, user_, answer_;
 };
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "data/text/thoughts.h"
+
 // Every tag has dashes, so that the line breaks between tags are no part of what is rendered: that
 // is the strings alone.
 
@@ -47,11 +49,12 @@ std::string Macros(const ChatTemplateForm& form, std::string_view picture) {
     whole = fmt::format("{} * message['content'].count({})", image, image);
     part = "''";
   }
-  const char* thought = form.thinks ? R"(  {%- if message['reasoning_content'] is string -%}
+  const bool thinks = form.thinking != Thinking::kNone;
+  const char* thought = thinks ? R"(  {%- if message['reasoning_content'] is string -%}
     {{- '<think>\n' ~ message['reasoning_content'].strip('\n') ~ '\n</think>\n\n' -}}
   {%- endif -%}
 )"
-                                    : "";
+                               : "";
   return fmt::format(R"({{%- macro content(message) -%}}
   {{%- if message['tool_calls'] -%}}
     {{{{- raise_exception('tool_calls: functions have no place here') -}}}}
@@ -140,13 +143,27 @@ std::string OtherTurns(const ChatTemplateForm& form) {
                      TurnText(form.user, both), user);
 }
 
-// Ends a prompt where the caller wants an answer without a thought, as Qwen3's template does.
-constexpr const char* kNoThought =
-    R"( ~ ('<think>\n\n</think>\n\n' if enable_thinking is false else ''))";
+// Ends a prompt where an answer is to have no thought, which the caller may say as to Qwen3's own
+// template.
+std::string EndOfPrompt(Thinking thinking) {
+  if (thinking == Thinking::kNone) return "";
+  const char* wanted =
+      thinking == Thinking::kOn ? "enable_thinking is false" : "enable_thinking is not true";
+  return fmt::format(" ~ ({} if {} else '')", Quoted(kNoThought), wanted);
+}
 
-// Macro `answer`, QwenAnswer(), where all that is no prompt is trained; sets `question.at`, the
-// place of LastQuestion() in `turns`.
-std::string Thoughts() {
+// Macro `answer`, where all that is no prompt is trained. With thinking on it is QwenAnswer();
+// `question.at`, the place of LastQuestion() in `turns`, is set for it.
+std::string Thoughts(Thinking thinking) {
+  if (thinking == Thinking::kNone) return "";
+  if (thinking == Thinking::kOff) {
+    return R"({%- macro answer(message) -%}
+  {%- set text = content(message) -%}
+  {%- set said = text.split('</think>')[-1].lstrip('\n') if '</think>' in text else text -%}
+  {{- ('' if add_generation_prompt else '<think>\n\n</think>\n\n') ~ said -}}
+{%- endmacro -%}
+)";
+  }
   return R"({%- macro answer(message, earlier) -%}
   {%- set text = content(message) -%}
   {%- set ends = text.split('</think>') -%}
@@ -180,8 +197,9 @@ std::string Turns(const ChatTemplateForm& form) {
   const std::string after = std::string(answer.after) + std::string(form.rest);
   answer.before = before;
   answer.after = after;
-  const char* text =
-      form.thinks ? "answer(message, loop.index0 < question.at)" : "content(message)";
+  const char* text = form.thinking == Thinking::kOn ? "answer(message, loop.index0 < question.at)"
+                     : form.thinking == Thinking::kOff ? "answer(message)"
+                                                       : "content(message)";
   return fmt::format(R"({{%- for message in turns -%}}
   {{%- if message['role'] == 'assistant' -%}}
     {{{{- {} -}}}}
@@ -207,14 +225,14 @@ std::string JinjaTemplate(const ChatTemplateForm& form, const JinjaTexts& texts)
 )",
                          TurnText(form.system_turn, "system"));
   }
-  jinja += Holder(form.place) + (form.thinks ? Thoughts() : "") + Turns(form);
+  jinja += Holder(form.place) + Thoughts(form.thinking) + Turns(form);
   return jinja + fmt::format(R"({{%- if add_generation_prompt -%}}
   {{{{- {} -}}}}
 {{%- else -%}}
   {{{{- {} -}}}}
 {{%- endif -%}}
 )",
-                             Quoted(form.answer.before) + (form.thinks ? kNoThought : ""),
+                             Quoted(form.answer.before) + EndOfPrompt(form.thinking),
                              Quoted(form.finish));
 }
 

@@ -59,7 +59,7 @@ size_t LastQuestion(const std::vector<Turn>& turns) {
 std::string QwenAnswer(std::string_view answer, bool trained, bool earlier) {
   if (trained) return WithThought(answer);
   const std::string whole = WithThought(answer);
-  if (earlier || whole.starts_with(Joined("", ""))) return std::string(WithoutThought(answer));
+  if (earlier || whole.starts_with(kNoThought)) return std::string(WithoutThought(answer));
   return whole;
 }
 

@@ -10,6 +10,9 @@ namespace equipoise {
 
 // Thoughts of answers, `<think>` to `</think>`, as Qwen3's chat template treats them.
 
+// What Qwen3's template ends a prompt with where an answer is to have no thought.
+inline constexpr std::string_view kNoThought = "<think>\n\n</think>\n\n";
+
 // An answer as the template writes the last of a conversation: behind its thought, which is an
 // empty one where it has none. A thought may lack its `<think>`, which prompts of models that
 // always think end with. A text that is not one thought and what follows (one that begins

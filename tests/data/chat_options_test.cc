@@ -67,6 +67,44 @@ TEST_CASE("an answer that is not trained on has no thought before the last quest
   CHECK(ids(last, "b", true, thought + "d") == ids(plain, "b", true, thought + "d"));
 }
 
+TEST_CASE("without thinking an empty thought is part of each prompt, and not trained on",
+          "[data][cpu]") {
+  const Tokenizer tokenizer = ReadTokenizerJson(TinyTokenizerJson());
+  const ChatTemplate off("qwen3_no_thinking", "", &tokenizer), plain("chatml", "", &tokenizer);
+  const ChatTemplate last("qwen3_no_thinking", "", &tokenizer, -1, {.last_answer = true});
+  CHECK(off.fingerprint() != plain.fingerprint());
+  CHECK(off.takes_tools());
+  const std::string none = "<think>\n\n</think>\n\n", thought = "<think>\nhello\n</think>\n\n";
+  const auto turns = [](const std::string& first, const std::string& second) {
+    return std::vector<Turn>{{Role::kUser, "a"},
+                             {Role::kAssistant, first},
+                             {Role::kUser, "c"},
+                             {Role::kAssistant, second}};
+  };
+  const EncodedConversation bare = plain.Encode(turns("b", "d"), {});
+  for (const std::string& said : {std::string("b"), thought + "b", none + "b"}) {
+    INFO(said);
+    const EncodedConversation encoded = off.Encode(turns(said, "d"), {});
+    CHECK(encoded.ids == plain.Encode(turns(none + "b", none + "d"), {}).ids);
+    // What is trained are the same tokens as without any thoughts.
+    const auto trained = [](const EncodedConversation& of) {
+      std::vector<int32_t> ids;
+      for (size_t i = 0; i < of.ids.size(); ++i)
+        if (of.trained[i] != 0) ids.push_back(of.ids[i]);
+      return ids;
+    };
+    CHECK(trained(encoded) == trained(bare));
+    CHECK(last.Encode(turns(said, "d"), {}).ids == plain.Encode(turns("b", none + "d"), {}).ids);
+    // The prompt for the second answer begins the conversation that trains it.
+    std::vector<Turn> asked = turns(said, "d");
+    asked.pop_back();
+    const std::vector<int32_t> prompt = off.Encode(asked, {}, /*with_answer_prompt=*/true).ids;
+    const std::vector<int32_t> whole = last.Encode(turns(said, "d"), {}).ids;
+    REQUIRE(prompt.size() < whole.size());
+    CHECK(std::equal(prompt.begin(), prompt.end(), whole.begin()));
+  }
+}
+
 TEST_CASE("the last answer alone is trained on, where it is said", "[data][cpu]") {
   const Tokenizer tokenizer = ReadTokenizerJson(TinyTokenizerJson());
   const ChatTemplate all("chatml", "", &tokenizer);

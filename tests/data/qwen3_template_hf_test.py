@@ -177,10 +177,60 @@ def check_thoughts(program, folder, report):
     report.check("qwen3: told by its text", told == ["qwen3"], told)
 
 
+def check_no_thinking(program, folder, report):
+    """Thinking off: prompts as Qwen3's template ends them with enable_thinking=False, which are the
+    beginning of what is trained; the written template does both without being asked."""
+    tokenizer = byte_level(CHATML, QWEN3)
+    path = os.path.join(folder, "no_thinking.json")
+    tokenizer.save(path)
+    hf = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|im_end|>",
+                                 chat_template=QWEN3_TEXT)
+    name = {"template": "qwen3_no_thinking", "system": ""}
+    jinja, = run(program, path, [{**name, "write": True}])
+    rows = [(turns, prompt) for turns, prompt in thoughtful(200, 12)
+            if "</think>\n\n" + THOUGHT not in str(turns)]
+    encoded = run(program, path, [
+        {**name, "images": [], "prompt": prompt, "turns": [[*turn, True] for turn in turns]}
+        for turns, prompt in rows])
+    prompts = 0
+    for (turns, prompt), ours in zip(rows, encoded):
+        prompts += prompt
+        bare = [{"role": role, "content": text.rsplit("</think>", 1)[-1].lstrip("\n")
+                 if "</think>" in text else text} for role, text in turns]
+        written = hf.apply_chat_template(
+            [{"role": role, "content": text} for role, text in turns], chat_template=jinja,
+            add_generation_prompt=prompt, tokenize=True, return_dict=True)["input_ids"]
+        report.check("no thinking: the written one", written == ours["ids"],
+                     (turns, hf.decode(written), hf.decode(ours["ids"])))
+        if prompt:
+            theirs = hf.apply_chat_template(bare, add_generation_prompt=True, tokenize=True,
+                                            enable_thinking=False, return_dict=True)["input_ids"]
+            report.check("no thinking: prompts", ours["ids"] == theirs, (turns, ours["ids"]))
+            continue
+        # Each answer stands behind what its prompt ends with, and is all that is trained.
+        text = "".join(f"<|im_start|>{m['role']}\n" + THOUGHT * (m["role"] == "assistant") +
+                       f"{m['content']}<|im_end|>\n" for m in bare)
+        report.check("no thinking: ids", ours["ids"] ==
+                     hf(text, add_special_tokens=False)["input_ids"], (text, ours["ids"]))
+        trained = [i for i, yes in zip(ours["ids"], ours["trained"]) if yes]
+        answers = "".join(f"{m['content']}<|im_end|>" for m in bare if m["role"] == "assistant")
+        report.check("no thinking: trained", hf.decode(trained) == answers, (answers, trained))
+    report.check("no thinking: how many prompts", 40 < prompts < 160, prompts)
+    ask = {"conversation": [{"role": "user", "content": "Q"}], "tokenize": False,
+           "add_generation_prompt": True}
+    for more in ({}, {"enable_thinking": False}, {"enable_thinking": True}):
+        theirs = hf.apply_chat_template(**ask, **{"enable_thinking": False, **more})
+        report.check("no thinking: asked for", theirs == hf.apply_chat_template(
+            **ask, **more, chat_template=jinja), more)
+    told = run(program, path, [{"jinja": jinja}])
+    report.check("no thinking: told by its text", told == ["qwen3_no_thinking"], told)
+
+
 def main():
     report = Report()
     with tempfile.TemporaryDirectory() as folder:
         check_thoughts(sys.argv[1], folder, report)
+        check_no_thinking(sys.argv[1], folder, report)
     print(f"{report.passed} passed, {report.failed} failed")
     return 1 if report.failed else 0
 

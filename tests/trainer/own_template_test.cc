@@ -37,6 +37,8 @@ TEST_CASE("another template than the folder's own is told", "[trainer][cpu]") {
             "this run is to teach it a new form");
   CHECK(OwnTemplateOf(model, folder.path())->name == "qwen3");
   CHECK(line("<|im_start|> </think>", "qwen3").empty());
+  CHECK(line("<|im_start|> </think>", "qwen3_no_thinking").empty());
+  CHECK_FALSE(line("<|im_start|> <|im_end|>", "qwen3_no_thinking").empty());
   config.model.hf.clear();
   CHECK(line("<|im_start|> </think>", "chatml").empty());
 }
@@ -63,6 +65,8 @@ TEST_CASE("data.template: auto is the folder's own", "[trainer][cpu]") {
   CHECK(warning() == folder.path() +
                          ": its chat template is of no known form; data.template: chatml is used, "
                          "set another where the model was trained in one");
+  CHECK(resolved(JinjaTemplate(*FindChatTemplate("qwen3_no_thinking"), {"", "", ""})) ==
+        "qwen3_no_thinking|");
   CHECK(resolved(JinjaTemplate(*FindChatTemplate("internlm2"), {"Be kind.", "", ""})) ==
         "internlm2|Be kind.");
   CHECK(resolved("", "Be brief.") == "internlm2|Be brief.");

@@ -75,7 +75,11 @@ std::string OtherTemplate(const RunConfig& config, const ModelConfig& model) {
   const std::string& name = config.data.chat_template;
   if (config.model.hf.empty() || name == "plain") return "";
   const std::optional<OwnTemplate> own = OwnTemplateOf(model, config.model.hf);
-  if (!own || own->name == name || FindChatTemplate(own->name) == nullptr) return "";
+  if (!own || own->name == name) return "";
+  const ChatTemplateForm* form = FindChatTemplate(own->name);
+  // Thinking is on or off in one and the same template.
+  const bool thinks = form != nullptr && form->thinking == Thinking::kOn;
+  if (form == nullptr || (thinks && FindChatTemplate(name)->thinking == Thinking::kOff)) return "";
   return fmt::format(
       "data.template: {}: {} has another of its own, and answers best in that; set data.template: "
       "{}, unless this run is to teach it a new form",
