@@ -225,6 +225,27 @@ def check_training(results, folder):
                   "what would make it fit" in lines[0], f"exit {done.returncode} {lines}")
 
 
+def check_template(results, folder):
+    """A plan says by which template conversations become tokens, and where it is not the folder's
+    own."""
+    config = tiny_case.write_case(folder)
+    says = "conversations become tokens by data.template: "
+    done = tiny_case.run(config, 1, "plan")
+    results.check("the common template", f"{says}chatml\n" in done.stdout, done.stdout[:300])
+    with open(f"{folder}/model/chat_template.jinja", "w") as file:
+        file.write("<|im_start|> </think>")
+    done = tiny_case.run(config, 1, "plan")
+    results.check("the folder's", f"{says}qwen3\n" in done.stdout, done.stdout[:300])
+    for subcommand in (["plan"], ["train", "--dry-run"]):
+        done = tiny_case.run(config, 1, *subcommand, data__template="chatml")
+        results.check(f"{subcommand[0]}: another", f"{says}chatml\n" in done.stdout and
+                      done.stderr.count("has another of its own") == 1 and
+                      "set data.template: qwen3" in done.stderr, done.stdout[:300] + done.stderr)
+    done = tiny_case.run(config, 1, "plan", data__costs="internvl12m")
+    results.check("no conversations are read", done.returncode == 0 and says not in done.stdout,
+                  done.stdout[:300] + done.stderr)
+
+
 def check_limits(results, folder):
     """Limits that do not fit are lowered, by `plan` and by runs; a run that goes on keeps them."""
     config = tiny_case.write_case(folder)
@@ -312,6 +333,7 @@ def main():
     check_goal(results, folder)
     check_mistakes(results)
     check_training(results, folder)
+    check_template(results, f"{folder}/template")
     check_limits(results, folder)
     check_weights(results, folder)
     shutil.rmtree(folder)

@@ -77,6 +77,7 @@ struct PlanReport {
   std::string config;                         // path of the configuration
   std::string settings;                       // all of it, as YAML
   std::string sample_source;                  // "histogram internvl12m, 1267819 samples"
+  std::string chat_template;                  // by which they were read; empty: they were not
   int64_t oversize = 0;                       // samples beyond the limits, which are left out
   int64_t tiles = 0, tokens = 0;              // limits of a micro-batch, as in `balance`
   std::optional<RequestedPacking> requested;  // absent: the limits are the configuration's

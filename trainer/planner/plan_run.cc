@@ -195,6 +195,7 @@ PlanReport PlanIsland(RunConfig config, const PlanTarget& target, const OrderPla
   report.sample_source = fmt::format("{}{}{} samples", costs.source,
                                      costs.weight == 1 ? ", " : ", which stand for about ",
                                      ReadableNumber(static_cast<double>(costs.epoch_samples())));
+  if (config.data.costs.empty()) report.chat_template = config.data.chat_template;
   report.oversize = planned.oversize;
   report.histograms = Histograms(costs.list, planned.images);
   report.samples_per_pack = planned.samples_per_pack;

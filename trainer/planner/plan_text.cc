@@ -156,6 +156,9 @@ void PrintHead(const PlanReport& report, std::ostream& out) {
   const PlanForecast& f = report.forecast;
   const Cluster& cluster = report.request.cluster;
   out << "samples  " << report.sample_source << "\n";
+  if (!report.chat_template.empty())
+    out << "         conversations become tokens by data.template: " << report.chat_template
+        << "\n";
   if (report.oversize > 0) {
     out << "         " << Number(static_cast<double>(report.oversize))
         << " of them are above the limits and left out\n";
