@@ -302,6 +302,12 @@ def compare_killed(results, folder):
                       not os.path.exists(part), f"{rows} {whole}")
         os.remove(out)
     kill_among_answers(answer_command(folder, out, 1, *more), part)
+    with open(part, "a") as kept:  # by hand: questions that are none
+        kept.write('[[6,"no","",true],[-1,"no","",true],[4000000000000,"no","",true]]\n')
+    _, rows = answer_file(folder, out, 1, *more)
+    os.remove(out)
+    results.check("kept answers to no question are passed over", rows == whole, f"{rows} {whole}")
+    kill_among_answers(answer_command(folder, out, 1, *more), part)
     shutil.copy(f"{folder}/../plain.png", f"{folder}/../gone.png")
     _, rows = answer_file(folder, out, 1, *more)
     os.remove(f"{folder}/../gone.png")

@@ -24,19 +24,22 @@ TEST_CASE("answers outlive the program that gave them", "[trainer][cpu]") {
   const std::vector<NumberedAnswer> first = {{3, {"yes\n\"", "", true}},
                                              {0, {"", "gone.png", false}}};
   {
-    KeptAnswers kept(path, 7);
+    KeptAnswers kept(path, 7, 4);
     CHECK(kept.taken().empty());
     kept.Add(first);
     kept.Add({});
     kept.Add({{1, {"no", "", false}}});
   }
-  const auto taken = [&](uint64_t command) { return TextOf(KeptAnswers(path, command).taken()); };
+  const auto taken = [&](uint64_t command) {
+    return TextOf(KeptAnswers(path, command, 4).taken());
+  };
   const std::string whole = ContentOf(path);
   CHECK(taken(7) == R"([[3,"yes\n\"","",true],[0,"","gone.png",false],[1,"no","",false]])");
   CHECK(ContentOf(path) == whole);
 
   SECTION("a line that is cut, or none of ours, is dropped with those behind it") {
-    for (const char* end : {"[[2,\"may", "[[2,\"maybe\"]]\n", "no JSON\n[[2,\"a\",\"\",true]]\n"}) {
+    for (const char* end : {"[[2,\"may", "[[2,\"maybe\"]]\n", "no JSON\n[[2,\"a\",\"\",true]]\n",
+                            "[[4,\"no such question\",\"\",true]]\n", "[[-1,\"\",\"\",true]]\n"}) {
       std::ofstream(path, std::ios::app) << end;
       CHECK(taken(7) == R"([[3,"yes\n\"","",true],[0,"","gone.png",false],[1,"no","",false]])");
       CHECK(ContentOf(path) == whole);
@@ -47,10 +50,10 @@ TEST_CASE("answers outlive the program that gave them", "[trainer][cpu]") {
     CHECK(taken(7) == "[]");  // the file began anew
   }
   SECTION("once they are written elsewhere the file goes") {
-    KeptAnswers(path, 7).Remove();
+    KeptAnswers(path, 7, 4).Remove();
     CHECK_FALSE(std::filesystem::exists(path));
   }
-  CHECK_THROWS_AS(KeptAnswers(folder / "none/a.part", 7), RunError);
+  CHECK_THROWS_AS(KeptAnswers(folder / "none/a.part", 7, 4), RunError);
 }
 
 TEST_CASE("a folder's stamp tells that a file has changed", "[trainer][cpu]") {

@@ -53,7 +53,8 @@ uint64_t FolderStamp(const std::string& folder) {
   return hash.value();
 }
 
-KeptAnswers::KeptAnswers(std::string path, uint64_t command) : path_(std::move(path)) {
+KeptAnswers::KeptAnswers(std::string path, uint64_t command, int64_t questions)
+    : path_(std::move(path)) {
   const std::string first = FirstLine(command);
   std::string kept = first;
   std::ostringstream content;
@@ -65,6 +66,10 @@ KeptAnswers::KeptAnswers(std::string path, uint64_t command) : path_(std::move(p
     const std::string_view line(text.data() + begin, end + 1 - begin);
     try {
       const std::vector<NumberedAnswer> some = AnswersOf(line);
+      const bool ours = std::all_of(some.begin(), some.end(), [&](const NumberedAnswer& one) {
+        return one.question >= 0 && one.question < questions;
+      });
+      if (!ours) break;
       taken_.insert(taken_.end(), some.begin(), some.end());
     } catch (const DataError&) {
       break;

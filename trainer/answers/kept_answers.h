@@ -16,9 +16,9 @@ uint64_t FolderStamp(const std::string& folder);
 class KeptAnswers {
  public:
   // Takes those that `path` has, where they are of the same command; else the file begins anew.
-  // `command` is a hash of all that the answers depend on. A last line that is cut is dropped.
-  // Throws RunError.
-  KeptAnswers(std::string path, uint64_t command);
+  // `command` is a hash of all that the answers depend on. A last line that is cut, or that has an
+  // answer to none of the `questions`, is dropped. Throws RunError.
+  KeptAnswers(std::string path, uint64_t command, int64_t questions);
 
   // Those that the file had.
   const std::vector<NumberedAnswer>& taken() const { return taken_; }

@@ -387,7 +387,7 @@ std::vector<GivenAnswer> AnswerKept(const Arguments& arguments,
   const bool root = mpi.rank() == 0;
   std::optional<KeptAnswers> kept;
   AgreeOrThrowRunError(world, [&] {
-    if (root) kept.emplace(arguments.out + ".part", answerer.Command());
+    if (root) kept.emplace(arguments.out + ".part", answerer.Command(), std::ssize(questions));
   });
   AnswerKeeping keeping;
   keeping.known = AnswersOf(BroadcastText(world, TextOf(root ? kept->taken() : keeping.known), 0));
