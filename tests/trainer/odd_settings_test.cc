@@ -49,6 +49,15 @@ TEST_CASE("settings of frozen components are told", "[trainer][cpu]") {
   CHECK(Of({"model.freeze=[llm]", "train.lr_factor.llm=0.5", "model.adapter.targets=[q_proj]",
             "model.adapter.train=[norm]"})
             .empty());
+  CHECK(Of({"model.freeze=[vision]", "model.drop_path=0.1"}) ==
+        Lines{"model.drop_path: 0.1 has no effect: blocks that are trained are skipped alone, and "
+              "model.freeze has vision; leave one of them out"});
+  for (const Lines& fine : std::vector<Lines>{
+           {"model.freeze=[vision]", "model.drop_path=0"},
+           {"model.freeze=[llm]", "model.drop_path=0.1"},
+           {"model.freeze=[vision]", "model.drop_path=0.1", "model.unfreeze=['vision[-8:]']"}}) {
+    CHECK(Of(fine).empty());
+  }
   const std::string all = "model.adapter.targets=[all-linear]";
   CHECK(Of({all, "model.freeze=[vision, llm]"}) ==
         Lines{"model.freeze: with vision and llm in it the projector alone gets adapters; "

@@ -55,6 +55,13 @@ void AddFrozen(const RunConfig& config, std::vector<std::string>* lines) {
         "train.lr_factor.{}: {:.3g} has no effect: model.freeze has {}; leave one of them out",
         name, factor, name));
   }
+  const bool all_frozen = frozen("vision") && config.model.unfreeze.empty();
+  if (config.model.drop_path.value_or(0) > 0 && all_frozen && adapter.train.empty()) {
+    lines->push_back(fmt::format(
+        "model.drop_path: {:.3g} has no effect: blocks that are trained are skipped alone, and "
+        "model.freeze has vision; leave one of them out",
+        *config.model.drop_path));
+  }
   const bool all_linear = adapter.targets == std::vector<std::string>{"all-linear"};
   if (all_linear && frozen("vision") && frozen("llm")) {
     lines->push_back(
