@@ -121,6 +121,7 @@ def stop_in_answers(results, folder, config):
     results.check("no answers yet", not os.path.exists(f"{run_dir}/answers.jsonl"))
     done = tiny_case.run(config, 2, eval__answer_samples=3, **settings)
     results.check("the same command answers them", done.returncode == 0 and
+                  "nothing left but answers: step 1 of 1; raise train.steps" in done.stderr and
                   os.path.exists(f"{run_dir}/answers.jsonl"), done.stderr[-300:])
 
 

@@ -229,7 +229,9 @@ void Checkpointer::LogStart(const CheckpointIndex& index, const Plan& plan) cons
   }
   spdlog::info("going on from {} (step {} of {})", start_, index.state.step, train.steps);
   if (index.state.step >= train.steps) {
-    spdlog::warn("nothing left to do: step {} of {}; raise {} to train on", index.state.step,
+    const bool answers = !context_.config.eval.answers.empty();
+    spdlog::warn("{}: step {} of {}; raise {} to train on",
+                 answers ? "nothing left but answers" : "nothing left to do", index.state.step,
                  train.steps, train.epochs > 0 ? "train.epochs" : "train.steps");
   }
 }
