@@ -24,12 +24,9 @@ constexpr milliseconds kLastStatus{50};
 
 }  // namespace
 
-bool MpiEnvironment::UnderMpirun() {
-  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK"}) {
-    if (std::getenv(name)) return true;
-  }
-  return false;
-}
+bool MpiEnvironment::UnderMpirun() { return StartedByMpirun() || std::getenv("PMIX_RANK"); }
+
+bool MpiEnvironment::StartedByMpirun() { return std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr; }
 
 bool MpiEnvironment::NcclSharesGpus() {
   const char* enabled = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");

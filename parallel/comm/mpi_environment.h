@@ -36,6 +36,8 @@ class MpiEnvironment {
 
   // Whether mpirun, or Slurm with PMIx, has started this process.
   static bool UnderMpirun();
+  // Whether it was mpirun.
+  static bool StartedByMpirun();
   // Whether NCCL is allowed to let ranks share a GPU: NCCL_MULTI_RANK_GPU_ENABLE=1.
   static bool NcclSharesGpus();
 

@@ -45,6 +45,11 @@ def stop_by_sigint_to_launch(process, run_dir):
     os.kill(process.pid, signal.SIGINT)
 
 
+def stop_as_timeout_does(process, run_dir):
+    os.kill(process.pid, signal.SIGTERM)
+    os.kill(process.pid, signal.SIGCONT)
+
+
 def send(pids, signal_):
     for pid in pids:
         os.kill(pid, signal_)
@@ -125,6 +130,24 @@ def stop_in_answers(results, folder, config):
                   os.path.exists(f"{run_dir}/answers.jsonl"), done.stderr[-300:])
 
 
+def stop_in_long_answers(results, folder, config):
+    """Before the first step, in answers that would not end for hours: they are given up."""
+    source = f"[{{annotations: {folder}/held_out.jsonl, images: {folder}/images}}]"
+    run_dir = f"{folder}/long"
+    process = start(tiny_case.command(config, 2, run__dir=run_dir, train__steps=STEPS,
+                                      eval__answers=source, eval__answer_tokens=1000000),
+                    subprocess.DEVNULL)
+    while process.poll() is None and not os.path.exists(f"{run_dir}/metrics.jsonl"):
+        time.sleep(0.01)
+    time.sleep(2)
+    results.check("asked to stop in a long answer", process.poll() is None and
+                  steps_done(run_dir) == 0)
+    os.kill(process.pid, signal.SIGUSR1)
+    stopped_soon(results, "stop in a long answer", process, run_dir, (1,))
+    results.check("answers that are given up are none",
+                  not os.path.exists(f"{run_dir}/answers_before.jsonl"))
+
+
 def stop_in_answers_between(results, folder, config):
     """Between steps: the same command answers before it goes on, as if it had not been stopped."""
     source = f"[{{annotations: {folder}/held_out.jsonl, images: {folder}/images}}]"
@@ -199,13 +222,14 @@ def stop_on_request(results, folder, config):
     ends = {}
     ways = [("stop file, 2 ranks", stop_by_stop_file, 2, False),
             ("stop file, one process", stop_by_stop_file, 1, False),
+            ("SIGTERM and SIGCONT, one process", stop_as_timeout_does, 1, False),
             ("SIGUSR1 to mpirun", stop_by_usr1_to_mpirun, 2, False),
             ("SIGTERM to the ranks", stop_by_sigterm_to_ranks, 2, False),
             ("SIGTERM to scripts/launch", stop_by_sigterm_to_launch, 2, True),
             ("SIGINT to scripts/launch", stop_by_sigint_to_launch, 2, True)]
     with open(f"{folder}/log", "w") as log:
         for name, stop, ranks, through_launch in ways:
-            run_dir = f"{folder}/{name.replace(' ', '_').replace('/', '_')}"
+            run_dir = f"{folder}/{name.replace(' ', '_').replace('/', '_').replace(',', '')}"
             line = tiny_case.command(config, ranks, run__dir=run_dir, **settings)
             if through_launch:
                 at = line.index(tiny_case.EQUIPOISE)
@@ -239,7 +263,7 @@ def main():
     folder = tempfile.mkdtemp(prefix="stop")
     config = tiny_case.write_case(folder)
     for case in (stop_on_request, early_stop, stop_in_evaluation, stop_in_answers,
-                 stop_in_answers_between, stop_in_save):
+                 stop_in_long_answers, stop_in_answers_between, stop_in_save):
         case(results, folder, config)
     if results.failed:
         with open(f"{folder}/log") as log:

@@ -8,9 +8,12 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <memory>
+#include <optional>
 #include <stdexcept>
+#include <tuple>
 
 #include "models/families/families.h"
+#include "parallel/comm/values.h"
 #include "tests/models/model_support.h"
 #include "tests/parallel/run_ranks.h"
 #include "tests/parity/cell.h"
@@ -48,9 +51,9 @@ std::vector<std::vector<Prompt>> CellPrompts(const ModelConfig& config) {
 }
 
 // The answers of the first data rank, the beginning of which are those of the second, which has one
-// batch; others have none.
+// batch; others have none. They are given up when the ranks ask for the time `given_up`, from 0.
 Answers Generate(const Cell& cell, const GenerateOptions& options,
-                 const std::vector<int32_t>& stop = {}) {
+                 const std::vector<int32_t>& stop = {}, std::optional<int> given_up = {}) {
   const ModelConfig config = CellModel(cell.model);
   const Plan plan = CellPlan(cell, config);
   std::vector<Answers> answers(static_cast<size_t>(cell.ranks()));
@@ -68,7 +71,15 @@ Answers Generate(const Cell& cell, const GenerateOptions& options,
         if (!model.part().needs_pictures()) prompt.pixel_values = at::Tensor();
       }
     }
-    answers[static_cast<size_t>(world.rank())] = Generator(model).Continue(prompts, stop, options);
+    GiveUp give_up{&world, {}};
+    if (given_up)
+      give_up.agree = [&world, given_up, n = 0]() mutable {
+        if (AllReduceValue<int64_t>(world, n, ReduceOp::kMax) != n)
+          throw std::logic_error("ranks ask at other times");
+        return n++ == *given_up;
+      };
+    answers[static_cast<size_t>(world.rank())] =
+        Generator(model).Continue(prompts, stop, options, give_up);
   });
   for (Answers& each : answers) {
     Answers expected = answers.front();
@@ -198,6 +209,31 @@ TEST_CASE("an answer ends before the first stop token", "[generate][cpu]") {
   }
   CHECK(Generate(cell, Greedy(), {stop}) == expected);
   CHECK(expected != whole);
+}
+
+TEST_CASE("answers are given up by all ranks together, wherever each of them is",
+          "[generate][cpu]") {
+  at::set_num_threads(1);
+  Cell cell;
+  std::tie(cell.data, cell.pipeline, cell.tensor, cell.zero) = GENERATE(table<int, int, int, int>(
+      {{1, 1, 1, 0}, {3, 1, 1, 0}, {2, 2, 1, 0}, {2, 1, 2, 0}, {3, 2, 1, 3}}));
+  INFO(ToString(cell));
+  GenerateOptions options = Greedy();
+  options.max_new_tokens = 3 * GiveUp::kPassesBetween;
+  const Answers whole = Generate({}, options);
+  const auto cut = [&](size_t tokens) {
+    Answers cut = whole;
+    for (auto& batch : cut) {
+      for (std::vector<int32_t>& answer : batch) answer.resize(tokens);
+    }
+    return cut;
+  };
+  CHECK(Generate(cell, options, {}, 99) == whole);  // never
+  CHECK(Generate(cell, options, {}, 0) == cut(0));
+  CHECK(Generate(cell, options, {}, 2) == cut(2 * GiveUp::kPassesBetween));
+  // The second data rank ends in other passes than the first, others have nothing to answer.
+  const int32_t stop = whole[1][0][20];
+  CHECK(Generate(cell, options, {stop}, 99) == Generate(cell, options, {stop}));
 }
 
 TEST_CASE("a token is drawn by its probability, within the nucleus", "[generate][cpu]") {

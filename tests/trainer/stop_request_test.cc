@@ -31,6 +31,7 @@ TEST_CASE("SIGUSR1, SIGTERM and a first Ctrl-C are requests to stop", "[stop][cp
 
 TEST_CASE("SIGTERM soon after SIGCONT means that mpirun ends the job", "[stop][cpu]") {
   const int pause_ms = GENERATE(0, 250);  // mpirun waits a quarter of a second
+  setenv("OMPI_COMM_WORLD_SIZE", "1", /*overwrite=*/1);
   const StopRequest request;
   raise(SIGCONT);
   Pause(pause_ms);
@@ -39,6 +40,19 @@ TEST_CASE("SIGTERM soon after SIGCONT means that mpirun ends the job", "[stop][c
   CHECK_FALSE(request.Requested());
   SingleCommunicator world;
   CHECK_THROWS_AS(request.AgreeToStop(world), RunError);
+  unsetenv("OMPI_COMM_WORLD_SIZE");
+}
+
+TEST_CASE("without mpirun SIGTERM beside SIGCONT (timeout, systemd, Slurm) is a request",
+          "[stop][cpu]") {
+  unsetenv("OMPI_COMM_WORLD_SIZE");
+  const bool first = GENERATE(true, false);
+  const StopRequest request;
+  if (first) raise(SIGCONT);
+  raise(SIGTERM);
+  if (!first) raise(SIGCONT);
+  CHECK(request.Requested());
+  CHECK_FALSE(request.Ending());
 }
 
 TEST_CASE("SIGTERM long after SIGCONT (fg, a debugger) is a request", "[stop][cpu]") {

@@ -170,7 +170,7 @@ void AnswerSession::AgreeOnPrompts(std::vector<AskedQuestion>& asked) const {
 
 std::vector<NumberedAnswer> AnswerSession::AnswerBatches(
     const QuestionList& questions, const std::vector<std::vector<int64_t>>& batches,
-    const GenerateOptions& options) {
+    const GenerateOptions& options, const GiveUp& give_up) {
   std::vector<AskedQuestion> all;
   for (const std::vector<int64_t>& batch : batches) {
     for (const int64_t question : batch)
@@ -192,7 +192,7 @@ std::vector<NumberedAnswer> AnswerSession::AnswerBatches(
     }
   }
   std::erase_if(prompts, [](const std::vector<Prompt>& row) { return row.empty(); });
-  const auto answers = Generator(model_).Continue(prompts, responder_.stop_ids(), options);
+  const auto answers = Generator(model_).Continue(prompts, responder_.stop_ids(), options, give_up);
   if (!model_.reports_loss()) return {};
   size_t next = 0;
   for (const auto& row : answers) {
@@ -261,12 +261,12 @@ std::optional<std::vector<GivenAnswer>> AnswerSession::Answer(const QuestionList
       mine.push_back(batches[i]);
     std::vector<NumberedAnswer> given;
     for (const std::string& part :
-         GatherText(world_, TextOf(AnswerBatches(questions, mine, options)))) {
+         GatherText(world_, TextOf(AnswerBatches(questions, mine, options, {&world_, stop})))) {
       for (NumberedAnswer& one : AnswersOf(part)) given.push_back(std::move(one));
     }
+    if (stop && stop()) return std::nullopt;  // some answers may have been given up
     take(given);
     if (keeping.keep) keeping.keep(given);
-    if (stop && stop()) return std::nullopt;
   }
   return answers;
 }

@@ -134,8 +134,8 @@ class AnswerSession {
       : model_(model), responder_(responder), world_(world), models_(models) {}
 
   // All answers, in the order of the questions, on every rank. Collective over the world. `stop` is
-  // called after every few answers, on all ranks together, and must return the same value on each;
-  // when it returns true, nothing is returned.
+  // called after every few tokens and answers, on all ranks together, and must return the same
+  // value on each; when it returns true, it does so from then on, and nothing is returned.
   std::optional<std::vector<GivenAnswer>> Answer(const QuestionList& questions,
                                                  const BatchLimits& limits,
                                                  const GenerateOptions& options,
@@ -147,7 +147,7 @@ class AnswerSession {
   // Of this rank's data rank, by number, as the rank that reports has them; else empty.
   std::vector<NumberedAnswer> AnswerBatches(const QuestionList& questions,
                                             const std::vector<std::vector<int64_t>>& batches,
-                                            const GenerateOptions& options);
+                                            const GenerateOptions& options, const GiveUp& give_up);
 
   ParallelModel& model_;
   const Responder& responder_;

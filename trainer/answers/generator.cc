@@ -259,7 +259,7 @@ int32_t SampleToken(const at::Tensor& logits, const GenerateOptions& options, ui
 
 std::vector<std::vector<std::vector<int32_t>>> Generator::Continue(
     const std::vector<std::vector<Prompt>>& batches, const std::vector<int32_t>& stop_ids,
-    const GenerateOptions& options) {
+    const GenerateOptions& options, const GiveUp& give_up) {
   for (const std::vector<Prompt>& prompts : batches) {
     for (const Prompt& prompt : prompts) {
       RequireWithinWindow(model_.part().config().text,
@@ -283,7 +283,15 @@ std::vector<std::vector<std::vector<int32_t>>> Generator::Continue(
     const double mine = left.empty() ? 0 : 1;
     return AllReduceValue(model_.groups().same_weights(), mine, ReduceOp::kMax) > 0;
   };
-  for (std::vector<RunningBatch*> left = running(); any(left); left = running()) {
+  for (int64_t pass = 0;; ++pass) {
+    const std::vector<RunningBatch*> left = running();
+    if (give_up.agree && pass % GiveUp::kPassesBetween == 0) {
+      if (give_up.agree() || !AnyRank(*give_up.world, !left.empty())) break;
+    }
+    if (!any(left)) {
+      if (give_up.agree) continue;  // to ask with the ranks that have answers left
+      break;
+    }
     const std::vector<int64_t> tokens = RunPass(model_, left, options);
     size_t next = 0;
     for (RunningBatch* batch : left) {

@@ -3,10 +3,12 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "models/spec/image_spec.h"
 #include "models/spec/layer_load.h"
+#include "parallel/comm/communicator.h"
 #include "trainer/run/parallel_model.h"
 
 namespace equipoise {
@@ -25,6 +27,14 @@ struct GenerateOptions {
 
   // Whether the head's largest logit is the next token.
   bool plain_greedy() const { return temperature <= 0 && repetition_penalty == 1; }
+};
+
+// When answers are given up. Ranks of `world` ask together, before the first token and after every
+// kPassesBetween.
+struct GiveUp {
+  static constexpr int kPassesBetween = 16;
+  Communicator* world = nullptr;
+  std::function<bool()> agree;  // the same value on each rank, maybe collective; empty: never
 };
 
 // A conversation up to where the answer begins.
@@ -58,10 +68,12 @@ class Generator {
   // excluded. A batch is a micro-batch: its prompts are computed side by side, in one row without
   // padding, and leave it as they end; several batches fill a pipeline. The same on every rank of
   // the replica, which all call it with the same prompts (pixels apart). Collective over the data
-  // ranks too where these share the weights out (ZeRO 3); each has prompts of its own, or none.
+  // ranks too where these share the weights out (ZeRO 3), and over the world of `give_up`, which
+  // has all ranks of a replica; each has prompts of its own, or none. Answers that are given up end
+  // where they are.
   std::vector<std::vector<std::vector<int32_t>>> Continue(
       const std::vector<std::vector<Prompt>>& batches, const std::vector<int32_t>& stop_ids,
-      const GenerateOptions& options);
+      const GenerateOptions& options, const GiveUp& give_up = {});
 
  private:
   ParallelModel& model_;

@@ -80,6 +80,8 @@ int Stats(const Arguments& arguments) {
 }
 
 int Show(const Arguments& arguments) {
+  RequireOtherFile("--html", arguments.html, {arguments.config});
+  RequireOtherFile("--pixels", arguments.pixels, {arguments.config});
   const DataSession session(arguments, /*rebuild=*/false);
   const int64_t number = FindSample(session.data, arguments.sample);
   const Json sample = DescribeSample(session.data, number);
@@ -184,6 +186,7 @@ struct PredictedModel {
 };
 
 int Groups(const Arguments& arguments) {
+  RequireOtherFile("--out", arguments.out, {arguments.config});
   const RunConfig config = ConfigOf(arguments);
   DataGroupsOptions options;
   const PredictedModel model(config.model);

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "configs/base/error.h"
@@ -79,6 +80,12 @@ int ComparePlans(const Arguments& arguments, MpiEnvironment& mpi) {
 }
 
 int RunPlan(const Arguments& arguments, MpiEnvironment& mpi) {
+  std::vector<std::string> read = arguments.compare;
+  read.push_back(arguments.config);
+  for (const auto& [option, path] : {std::pair("--json", arguments.json),
+                                     {"--html", arguments.html},
+                                     {"--trace", arguments.trace}})
+    RequireOtherFile(option, path, read);
   if (!arguments.compare.empty()) return ComparePlans(arguments, mpi);
   const RunConfig config = Read(arguments.config, arguments, mpi);
   if (arguments.trials == 0) CheckPlannedWeights(config);  // those of a trial are read

@@ -73,6 +73,7 @@ void RequireFolder(const std::string& out) {
 
 int RunProfile(const Arguments& arguments, MpiEnvironment& mpi) {
   RequireFolder(arguments.out);
+  RequireOtherFile("--out", arguments.out, {arguments.config});
   RunConfig config = ReadRunConfig(arguments.config, ParseOverrides(arguments.set));
   ModelConfig model = ModelConfigOf(config);
   model.unfreeze.clear();  // what a frozen layer costs follows from the times of a trained one

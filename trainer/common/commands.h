@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 namespace CLI {  // NOLINT(readability-identifier-naming): the library's name
 class App;
@@ -26,6 +27,10 @@ void AddDoctorCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& 
 
 // Throws ConfigError under mpirun with several ranks, all of which would do the same work.
 void RequireOneProcess(const MpiEnvironment& mpi, const std::string& command);
+
+// Throws ConfigError where the file that `option` is to write is one that the command reads.
+void RequireOtherFile(const std::string& option, const std::string& path,
+                      const std::vector<std::string>& inputs);
 
 // Writes a result that an option has asked for to a file. Throws RunError where it cannot.
 void WriteResult(const std::string& path, const std::string& text);

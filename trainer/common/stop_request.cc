@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "parallel/comm/already_reported_error.h"
+#include "parallel/comm/mpi_environment.h"
 #include "parallel/comm/values.h"
 #include "trainer/common/signal_thread.h"
 
@@ -24,6 +25,7 @@ constexpr std::array<int, 4> kSignals = {SIGUSR1, SIGTERM, SIGINT, SIGCONT};
 struct SignalState {
   std::atomic<bool> requested{false};
   std::atomic<bool> ending{false};
+  std::atomic<bool> under_mpirun{false};
   std::atomic<int64_t> continued_ms{-kEndingWindowMs};
   std::array<struct sigaction, kSignals.size()> before{};
 };
@@ -39,7 +41,8 @@ int64_t NowMs() {
 extern "C" void OnSignal(int signal) {
   if (signal == SIGCONT) {
     state.continued_ms = NowMs();
-  } else if (signal == SIGTERM && NowMs() - state.continued_ms < kEndingWindowMs) {
+  } else if (signal == SIGTERM && state.under_mpirun &&
+             NowMs() - state.continued_ms < kEndingWindowMs) {
     state.ending = true;
   } else {
     state.requested = true;
@@ -59,6 +62,7 @@ void StopRequest::BlockSignals() { HoldBackSignal(SIGUSR1, true); }
 StopRequest::StopRequest() {
   state.requested = false;
   state.ending = false;
+  state.under_mpirun = MpiEnvironment::StartedByMpirun();
   state.continued_ms = NowMs() - kEndingWindowMs;
   for (size_t i = 0; i < kSignals.size(); ++i) {
     struct sigaction action {};

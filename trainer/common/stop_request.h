@@ -9,9 +9,10 @@ namespace equipoise {
 // An external request to save a checkpoint and stop: SIGUSR1 (forwarded by mpirun), SIGTERM sent to
 // the rank (Slurm), the first Ctrl-C for a single process, or the file RUN/stop.
 //
-// A SIGTERM within a second of a SIGCONT is different: mpirun ends a job in this way (SIGCONT,
-// SIGTERM a quarter of a second later, then SIGKILL) because a rank died or mpirun was ended. There
-// is no time to save, and peers may be gone, so no collective may be started.
+// Under mpirun a SIGTERM within a second of a SIGCONT is different: mpirun ends a job in this way
+// (SIGCONT, SIGTERM a quarter of a second later, then SIGKILL) because a rank died or mpirun was
+// ended. There is no time to save, and peers may be gone, so no collective may be started. Others
+// that send both (timeout, systemd, Slurm) leave more time.
 //
 // Owns the signal handlers of the process: at most one object per process.
 class StopRequest {

@@ -100,8 +100,7 @@ bool Evaluator::HasChoice(size_t source) const {
 }
 
 std::optional<std::vector<AnsweredSource>> Evaluator::Answer(Replica& replica) const {
-  return AnswerSources(replica, asked(),
-                       [this] { return context_.stop.AgreeToStop(context_.world()); });
+  return AnswerSources(replica, asked(), "");
 }
 
 void Evaluator::RequireWithinWindow(const ModelConfig& model) const {
@@ -124,12 +123,12 @@ void Evaluator::RequireWithinWindow(const ModelConfig& model) const {
 
 std::vector<AnsweredSource> Evaluator::AnswerFirst(Replica& replica) const {
   RequireWithinWindow(replica.config());
-  // These answers are few, and the first step checks for a request to stop.
-  return *AnswerSources(replica, std::min(asked(), kShownAnswers), nullptr);
+  return AnswerSources(replica, std::min(asked(), kShownAnswers), " before training")
+      .value_or(std::vector<AnsweredSource>());
 }
 
-std::optional<std::vector<AnsweredSource>> Evaluator::AnswerSources(
-    Replica& replica, int64_t most, const std::function<bool()>& stop) const {
+std::optional<std::vector<AnsweredSource>> Evaluator::AnswerSources(Replica& replica, int64_t most,
+                                                                    std::string_view when) const {
   std::vector<AnsweredSource> results;
   if (sources_.empty()) return results;
   const auto answering = context_.activity.During("answering the questions of eval.answers");
@@ -144,18 +143,18 @@ std::optional<std::vector<AnsweredSource>> Evaluator::AnswerSources(
                           {context_.islands.count(), context_.islands.number()});
     Questions questions{data.dataset, AnswerableSamples(data.index, most), {}};
     questions.limits.length = config.data.max_tokens;
-    auto answers = AnswerSamples(session, responder, questions, options, stop);
+    auto answers = AnswerSamples(session, responder, questions, options,
+                                 [this] { return context_.stop.AgreeToStop(context_.world()); });
     if (!answers) return std::nullopt;
     AnsweredSource& result = results.emplace_back();
     result.source = config.eval.answers[i];
     result.answers = std::move(*answers);
     const double share = result.Mean().exact;
-    spdlog::info("{}: {} of {} answers exact ({:.1f} %), ANLS {:.3f}{}{}",
-                 result.source.annotations, result.exact(), result.answers.size(), 100 * share,
-                 result.Mean().anls, stop ? "" : " before training",
-                 result.cut() == 0
-                     ? ""
-                     : fmt::format("; {} as long as eval.answer_tokens allows", result.cut()));
+    spdlog::info(
+        "{}: {} of {} answers exact ({:.1f} %), ANLS {:.3f}{}{}", result.source.annotations,
+        result.exact(), result.answers.size(), 100 * share, result.Mean().anls, when,
+        result.cut() == 0 ? ""
+                          : fmt::format("; {} as long as eval.answer_tokens allows", result.cut()));
     if (result.faults() > 0) {
       spdlog::warn("{}: {} questions count as wrong, because their pictures cannot be used",
                    result.source.annotations, result.faults());

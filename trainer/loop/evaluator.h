@@ -1,10 +1,10 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "trainer/answers/answer_eval.h"
@@ -35,17 +35,19 @@ class Evaluator {
   // Answers the questions of eval.answers with the replicas' models, where they lie. Returns
   // nothing when a stop is requested meanwhile. Collective.
   std::optional<std::vector<AnsweredSource>> Answer(Replica& replica) const;
-  // Answers the first kShownAnswers questions of each source, before training. Collective. Throws
-  // DataError where any question's answer would grow beyond the model's sliding window.
+  // Answers the first kShownAnswers questions of each source, before training; none when a stop is
+  // requested meanwhile. Collective. Throws DataError where any question's answer would grow beyond
+  // the model's sliding window.
   std::vector<AnsweredSource> AnswerFirst(Replica& replica) const;
 
  private:
   void RequireWithinWindow(const ModelConfig& model) const;
   // Number of questions of each source that are asked; more than there are without a limit.
   int64_t asked() const;
-  // Answers at most `most` questions of each source; `stop` is that of AnswerSession::Answer().
+  // Answers at most `most` questions of each source, as Answer(); `when` ends the lines that say
+  // so.
   std::optional<std::vector<AnsweredSource>> AnswerSources(Replica& replica, int64_t most,
-                                                           const std::function<bool()>& stop) const;
+                                                           std::string_view when) const;
 
   RunContext& context_;
   std::optional<OpenedData> held_out_;                // absent where data.eval is empty
