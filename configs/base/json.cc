@@ -65,6 +65,8 @@ std::string Reason(const std::exception& error) {
 std::string_view Advice(std::string_view reason, std::string_view text, size_t offset) {
   if (reason.find("ill-formed UTF-8") != reason.npos)
     return "; write it in UTF-8, from Latin-1: iconv -f LATIN1 -t UTF-8 FILE > NEW";
+  if (text.starts_with("version https://git-lfs"))
+    return "; it is Git LFS's pointer to the file: run `git lfs pull` in its folder";
   if (offset >= text.size()) return "";
   if (text[offset] == '\'') return "; JSON's quotation marks are \"";
   const size_t before = text.substr(0, offset).find_last_not_of(" \t\r\n");

@@ -43,7 +43,9 @@ bool IsUtf16(std::string_view head) {
 
 void RefuseOtherKinds(const TextFile& file) {
   using Kind = std::pair<std::string_view, const char*>;
-  static constexpr std::array<Kind, 7> kKinds = {{
+  static constexpr std::array<Kind, 8> kKinds = {{
+      {"version https://git-lfs",
+       "is Git LFS's pointer to the file; run `git lfs pull` in its folder"},
       {"\x1f\x8b", "is compressed by gzip; unpack it: gunzip -k FILE"},
       {"\x28\xb5\x2f\xfd", "is compressed by zstd; unpack it: zstd -d FILE"},
       {"\xfd\x37zXZ", "is compressed by xz; unpack it: unxz -k FILE"},

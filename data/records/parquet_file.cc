@@ -85,19 +85,24 @@ std::string ParquetFile::Row(int64_t row) const {
   return text;
 }
 
+std::string_view TextOfRow(std::string_view row, Record& record) {
+  const size_t end = std::min(row.find('\0'), row.size());
+  for (size_t at = end + 1; at + 8 <= row.size();) {
+    uint64_t size = 0;
+    for (size_t i = 8; i-- > 0;) size = size << 8 | static_cast<uint8_t>(row[at + i]);
+    at += 8;
+    if (size > row.size() - at) Refuse(Defect::kBadField, "a picture is cut");
+    record.given.emplace_back(row.substr(at, size));
+    at += size;
+  }
+  return row.substr(0, end);
+}
+
 ParsedRecord ParseParquetRecord(std::string_view row, const RecordKeys& keys) {
   return Guarded([&](Record& record) {
-    const size_t end = std::min(row.find('\0'), row.size());
-    for (size_t at = end + 1; at + 8 <= row.size();) {
-      uint64_t size = 0;
-      for (size_t i = 8; i-- > 0;) size = size << 8 | static_cast<uint8_t>(row[at + i]);
-      at += 8;
-      if (size > row.size() - at) Refuse(Defect::kBadField, "a picture is cut");
-      record.given.emplace_back(row.substr(at, size));
-      at += size;
-    }
+    const std::string_view text = TextOfRow(row, record);
     std::string held;
-    ReadConversation(InKnownKeys(row.substr(0, end), keys, held), record);
+    ReadConversation(InKnownKeys(text, keys, held), record);
     record.given.clear();
     CheckRecord(record);
   });

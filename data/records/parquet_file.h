@@ -34,6 +34,10 @@ class ParquetFile {
   int64_t rows_ = 0, stride_ = 1;
 };
 
+// The text of a row, a record's; its pictures, which stand behind it, become `record.given`. Throws
+// Refusal.
+std::string_view TextOfRow(std::string_view row, Record& record);
+
 // Parses a row: a record as ParseRecord() takes it, its pictures behind it. Never throws.
 ParsedRecord ParseParquetRecord(std::string_view row, const RecordKeys& keys = {});
 

@@ -260,6 +260,8 @@ SafetensorsFolder::SafetensorsFolder(const std::string& path) : folder_(path) {
       return;
     }
   }
+  if (!std::filesystem::is_directory(path))
+    throw DataError(path + ": no such folder; say where it is now, by --set model.hf for a base");
   throw DataError(path +
                   ": holds no weights: neither model.safetensors nor pytorch_model.bin, nor one of "
                   "them with .index.json");

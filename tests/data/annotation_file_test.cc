@@ -123,6 +123,9 @@ TEST_CASE("files without records are named", "[data][cpu]") {
   CHECK(open("a.tar", "not a tar").find("it is cut") != std::string::npos);
   CHECK(open("a.tar", std::string(512, 'x')).find("no header of a tar") != std::string::npos);
   CHECK(open("a.tar", "\x1f\x8b\x08").find("gzip") != std::string::npos);
+  for (const char* name : {"a.jsonl", "a.json", "a.parquet"})
+    CHECK(open(name, "version https://git-lfs.github.com/spec/v1\noid").find("git lfs pull") !=
+          std::string::npos);
   CHECK(open("a.parquet", "PAR1\x15").find("Parquet") != std::string::npos);
   CHECK(open("b.bin", std::string(257, '\0') + "ustar").find("tar") != std::string::npos);
   for (const char* name : {"a.csv", "a.tsv", "a.txt"}) {

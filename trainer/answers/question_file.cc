@@ -8,6 +8,7 @@
 
 #include "configs/base/error.h"
 #include "data/records/annotation_file.h"
+#include "data/records/parquet_file.h"
 #include "data/records/record_forms.h"
 #include "data/records/record_objects.h"
 #include "data/records/record_pictures.h"
@@ -36,7 +37,7 @@ std::string TextOf(const Json& value) {
 }
 
 void ReadReferences(const Json& object, FileQuestion& question) {
-  for (const char* key : {"answers", "answer"}) {
+  for (const char* key : {"answers", "answer", "response"}) {
     const auto found = object.find(key);
     if (found == object.end() || found->is_null()) continue;
     if (!found->is_array()) {
@@ -51,8 +52,10 @@ void ReadReferences(const Json& object, FileQuestion& question) {
   }
 }
 
-FileQuestion Parse(std::string_view text) {
+// `text`: of a record, or a row of Parquet.
+FileQuestion Parse(std::string_view text, AnnotationForm form) {
   FileQuestion question;
+  if (form == AnnotationForm::kParquet) text = TextOfRow(text, question.record);
   const Json object = ParseJson(text, "record");
   if (!object.is_object()) Refuse(Defect::kBadField, "it is no object");
   std::vector<Turn>& turns = question.record.turns;
@@ -65,13 +68,14 @@ FileQuestion Parse(std::string_view text) {
     if (turns.empty() || turns.back().role != Role::kUser)
       Refuse(Defect::kNoConversation, "it does not end with a question and perhaps its answer");
   } else {
-    const Json* asked = FindText(object, {"question", "text", "prompt"});
+    const Json* asked = FindText(object, {"question", "text", "prompt", "query"});
     if (asked == nullptr)
       Refuse(Defect::kBadField, "there is no question: give 'question', or a conversation");
     turns.push_back({Role::kUser, TextOf(*asked)});
     ReadPictures(object, question.record);
     ReadVideos(object, question.record);
   }
+  question.record.given.clear();
   ReadReferences(object, question);
   for (const char* key : {"question_id", "id"}) {
     if (question.id.is_null() && object.contains(key)) question.id = object[key];
@@ -115,7 +119,7 @@ std::vector<FileQuestion> ReadQuestions(const std::string& path) {
     };
     if (line.too_long) fail("the record is too long");
     try {
-      questions.push_back(Parse(line.text));
+      questions.push_back(Parse(line.text, file.form()));
     } catch (const Refusal& refusal) {
       fail(refusal.reason);
     } catch (const DataError& error) {

@@ -20,10 +20,11 @@ struct FileQuestion {
   const std::string& question() const { return record.turns.back().text; }
 };
 
-// Reads the questions of a JSONL file or a JSON array. A record is a conversation of the forms of
-// data/records/record_forms.h, with or without its last answer, or has a "question", "text" or
-// "prompt", pictures in "image" or "images", videos in "video" or "videos", and perhaps an "answer"
-// or "answers", a text or a list of them. Throws DataError "path:number: what; what to do".
+// Reads the questions of a JSONL file, a JSON array or a Parquet file. A record is a conversation
+// of the forms of data/records/record_forms.h, with or without its last answer, or has a
+// "question", "text", "prompt" or "query", pictures in "image" or "images", videos in "video" or
+// "videos", and perhaps an "answer", "answers" or "response", a text or a list of them. Throws
+// DataError "path:number: what; what to do".
 std::vector<FileQuestion> ReadQuestions(const std::string& path);
 
 // Puts the names and boxes of the record's objects in the places that the question and its answer,

@@ -52,7 +52,9 @@ ModelSource FindModel(const std::string& given) {
     throw DataError(fmt::format(
         "{}: no such folder; give a Hugging Face folder, a run folder or a step-* folder", path));
   }
-  if (fs::exists(folder / "config.json")) return {path, "", ""};
+  // A model that was exported into a run's folder is older than its checkpoints.
+  const bool run = fs::exists(folder / "config.yaml") && fs::exists(folder / "checkpoints");
+  if (fs::exists(folder / "config.json") && !run) return {path, "", ""};
   if (fs::exists(folder / "index.json")) return FromCheckpoint(folder);
   const std::string checkpoint =
       FindCheckpoint(path, {}, "used; train again in another run.dir, or give another run folder");

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <system_error>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "configs/base/regular_file.h"
 #include "data/text/jinja_template.h"
 #include "data/text/tokenizer.h"
+#include "models/families/families.h"
 #include "models/families/model_parts.h"
 #include "trainer/checkpoint/model_source.h"
 #include "trainer/common/durable_file.h"
@@ -24,6 +26,8 @@ namespace equipoise {
 namespace {
 
 constexpr char kTemplate[] = "chat_template.jinja";
+constexpr char kPictures[] = "preprocessor_config.json", kProcessor[] = "processor_config.json";
+constexpr char kVideos[] = "video_preprocessor_config.json";
 constexpr size_t kLongestTemplate = size_t{1} << 24;
 
 using TokenIds = std::vector<std::pair<std::string, int32_t>>;
@@ -138,24 +142,58 @@ void NameImageTokens(const SmallFiles& folder) {
 }
 
 // The settings that every published InternVL has; InternViT's own folder describes one square.
-void WriteInternVlProcessor(const ModelConfig& config, const SmallFiles& folder) {
+Json InternVlPictures(const ModelConfig& config) {
   const int64_t side = config.vision.image_size;
-  folder.Write("preprocessor_config.json", {{"processor_class", "InternVLProcessor"},
-                                            {"image_processor_type", "GotOcr2ImageProcessorFast"},
-                                            {"crop_to_patches", true},
-                                            {"min_patches", 1},
-                                            {"max_patches", 12},
-                                            {"size", {{"height", side}, {"width", side}}},
-                                            {"do_resize", true},
-                                            {"do_rescale", true},
-                                            {"do_normalize", true},
-                                            {"do_convert_rgb", true},
-                                            {"resample", 3},
-                                            {"rescale_factor", 1.0 / 255},
-                                            {"image_mean", {0.485, 0.456, 0.406}},
-                                            {"image_std", {0.229, 0.224, 0.225}}});
+  return {{"processor_class", "InternVLProcessor"},
+          {"image_processor_type", "GotOcr2ImageProcessorFast"},
+          {"crop_to_patches", true},
+          {"min_patches", 1},
+          {"max_patches", 12},
+          {"size", {{"height", side}, {"width", side}}},
+          {"do_resize", true},
+          {"do_rescale", true},
+          {"do_normalize", true},
+          {"do_convert_rgb", true},
+          {"resample", 3},
+          {"rescale_factor", 1.0 / 255},
+          {"image_mean", {0.485, 0.456, 0.406}},
+          {"image_std", {0.229, 0.224, 0.225}}};
+}
+
+void WriteInternVlProcessor(const ModelConfig& config, const SmallFiles& folder) {
+  folder.Write(kPictures, InternVlPictures(config));
   folder.Write("processor_config.json", {{"processor_class", "InternVLProcessor"},
                                          {"image_seq_length", config.tokens_per_tile()}});
+}
+
+// In the file that the folder has: version 4's, or version 5's, which has all processors.
+void WriteTiles(const ModelConfig& config, const TilesConfig& tiles, const SmallFiles& folder) {
+  const bool inner = !folder.Has(kPictures) && folder.Has(kProcessor) &&
+                     folder.Read(kProcessor).contains("image_processor");
+  Json whole = inner                   ? folder.Read(kProcessor)
+               : folder.Has(kPictures) ? folder.Read(kPictures)
+                                       : InternVlPictures(config);
+  Json& json = inner ? whole["image_processor"] : whole;
+  json["crop_to_patches"] = tiles.max > 1;
+  json["min_patches"] = tiles.min;
+  json["max_patches"] = tiles.max;
+  folder.Write(inner ? kProcessor : kPictures, whole);
+}
+
+// Limits that are given, under the names that the file has them by; `size` has all that
+// Transformers 5 reads.
+void WritePixels(const PixelsConfig& pixels, const Json& source, const char* name,
+                 const SmallFiles& folder) {
+  if ((pixels.min == 0 && pixels.max == 0) || !source.is_object()) return;
+  Json json = source;
+  for (const auto& [value, key, edge] : {std::tuple(pixels.min, "min_pixels", "shortest_edge"),
+                                         std::tuple(pixels.max, "max_pixels", "longest_edge")}) {
+    if (value == 0) continue;
+    const bool in_size = json.contains("size") && json["size"].is_object();
+    if (in_size) json["size"][edge] = value;
+    if (!in_size || json.contains(key)) json[key] = value;
+  }
+  folder.Write(name, json);
 }
 
 }  // namespace
@@ -178,8 +216,32 @@ void WritePartsDescription(const ModelSection& model, const ModelConfig& config,
   }
 }
 
-void WriteImageProcessor(const ModelConfig& config, const std::string& folder) {
-  SmallFiles(folder).Write("preprocessor_config.json", config.preprocessor);
+void WriteImageProcessor(const ModelConfig& config, const DataConfig& data,
+                         const std::string& folder) {
+  const SmallFiles files(folder);
+  if (data.pad_pictures) files.Write(kPictures, config.preprocessor);
+  const ImageSpec::Kind kind = ImageSpecOf(config).kind;
+  if (kind == ImageSpec::Kind::kTiles && config.naming == WeightNaming::kTransformers)
+    WriteTiles(config, data.tiles, files);
+  if (kind != ImageSpec::Kind::kNative) return;
+  WritePixels(data.pixels, config.preprocessor, kPictures, files);
+  WritePixels(data.video_pixels, config.video_preprocessor, kVideos, files);
+}
+
+void SetTileSettings(const ModelConfig& config, const DataConfig& data, Json* json) {
+  const bool tiles = ImageSpecOf(config).kind == ImageSpec::Kind::kTiles;
+  if (!tiles || config.naming != WeightNaming::kOriginal) return;
+  (*json)["dynamic_image_size"] = data.tiles.max > 1;
+  (*json)["min_dynamic_patch"] = data.tiles.min;
+  (*json)["max_dynamic_patch"] = data.tiles.max;
+  (*json)["use_thumbnail"] = data.tiles.thumbnail;
+  if (data.chat_template == "plain") return;  // no question is answered in it
+  (*json)["template"] = data.chat_template;
+  if (data.system.empty()) {
+    json->erase("system_message");
+  } else {
+    (*json)["system_message"] = data.system;
+  }
 }
 
 void WriteChatTemplate(const ChatTemplate& chat, const std::string& folder) {

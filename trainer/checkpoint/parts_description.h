@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "configs/base/json.h"
+#include "data/settings/data_config.h"
 #include "data/text/chat_template.h"
 #include "models/spec/model_config.h"
 #include "trainer/settings/run_config.h"
@@ -16,9 +18,16 @@ namespace equipoise {
 void WritePartsDescription(const ModelSection& model, const ModelConfig& config,
                            const std::string& to);
 
-// Writes how pictures are prepared in place of what the folder of a model says. Throws RunError
-// when a file cannot be written.
-void WriteImageProcessor(const ModelConfig& config, const std::string& folder);
+// Writes how a run prepares pictures in place of what the folder that describes its model says:
+// tiles, pixels, padding. Those of OpenGVLab's folders are in config.json instead
+// (SetTileSettings). Throws RunError when a file cannot be written, and DataError for one that is
+// no JSON.
+void WriteImageProcessor(const ModelConfig& config, const DataConfig& data,
+                         const std::string& folder);
+
+// Sets the run's tiles, template and system text in the config.json of a folder in OpenGVLab's
+// naming; others stay as they are.
+void SetTileSettings(const ModelConfig& config, const DataConfig& data, Json* json);
 
 // Writes the chat template that a run trains with into the folder that describes its model, in
 // place of the one that is there. Throws RunError when a file cannot be written or removed.

@@ -75,6 +75,10 @@ void MakeFolder(const std::string& folder) {
     if (!fs::exists(fs::path(folder) / file)) continue;
     throw ConfigError(fmt::format("--out {}: holds a model already; give another folder", folder));
   }
+  for (const char* file : {"checkpoints", "metrics.jsonl", "index.json"}) {
+    if (!fs::exists(fs::path(folder) / file)) continue;
+    throw ConfigError(fmt::format("--out {}: is a folder of a run; give another", folder));
+  }
   std::error_code error;
   fs::create_directories(folder, error);
   if (!error) return;

@@ -136,6 +136,7 @@ void CheckQuestions(const Arguments& arguments) {
     return;
   }
   if (arguments.out.empty()) throw ConfigError("--jsonl: set --out to the file for the answers");
+  RequireOtherFile("--out", arguments.out, {arguments.jsonl});
   if (!arguments.images.empty())
     throw ConfigError("--image: is for --prompt; the questions of --jsonl name their pictures");
   if (!arguments.videos.empty() || arguments.fps != 0)
@@ -363,9 +364,10 @@ void RequirePlaceFor(const std::string& path) {
 
 void LogSummary(const std::vector<FileQuestion>& questions,
                 const std::vector<GivenAnswer>& answers) {
-  const auto faults = std::count_if(answers.begin(), answers.end(),
-                                    [](const auto& answer) { return !answer.fault.empty(); });
+  const auto failed = [](const GivenAnswer& answer) { return !answer.fault.empty(); };
+  const auto faults = std::count_if(answers.begin(), answers.end(), failed);
   std::string text = fmt::format("{} questions, {} without an answer", answers.size(), faults);
+  if (faults > 0) text += ": " + std::find_if(answers.begin(), answers.end(), failed)->fault;
   const auto cut = std::count_if(answers.begin(), answers.end(),
                                  [](const GivenAnswer& answer) { return answer.cut; });
   if (cut > 0) text += fmt::format(", {} as long as --max-new-tokens allows", cut);
@@ -375,7 +377,7 @@ void LogSummary(const std::vector<FileQuestion>& questions,
         text += fmt::format(", {} {:.4f}", name, *known);
     });
   }
-  spdlog::info("{}", text);
+  spdlog::log(faults > 0 ? spdlog::level::warn : spdlog::level::info, "{}", text);
 }
 
 // Answers the questions of the file and writes the answers. Those of a command that was stopped

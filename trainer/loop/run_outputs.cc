@@ -124,19 +124,19 @@ void RunOutputs::WriteDescription(const TrainingPlan& planned) const {
   WriteFileDurably(folder_.Path("plan.yaml"),
                    PlanToYaml(planned.plan, planned.prediction, runs_ahead));
   const std::string description = ModelDescriptionFolder(folder_.dir());
-  if (!config.model.hf.empty()) {
-    CopyModelDescription(config.model.hf, description);
-    if (config.data.pad_pictures) WriteImageProcessor(data_.model_config(), description);
-  }
-  if (!config.model.llm.empty())
-    WritePartsDescription(config.model, data_.model_config(), description);
+  const ModelConfig& model = data_.model_config();
+  if (!config.model.hf.empty()) CopyModelDescription(config.model.hf, description);
+  if (!config.model.llm.empty()) WritePartsDescription(config.model, model, description);
   if (!config.data.tokenizer.empty()) CopyModelDescription(config.data.tokenizer, description);
+  WriteImageProcessor(model, config.data, description);
   // A language model's own template has no place for a picture; an earlier stage's is of its run.
-  const bool tells_none = !NamesTemplate(data_.model_config(), description);
-  if (!config.model.llm.empty() || tells_none || HasWrittenChatTemplate(description))
+  const bool tells_none = !NamesTemplate(model, description);
+  const bool tells_other = !AnswersAsFolder(config.data, model, description);
+  if (!config.model.llm.empty() || tells_none || HasWrittenChatTemplate(description) || tells_other)
     WriteChatTemplate(data_.opened().chat_template, description);
-  WriteFileDurably(description + "/config.json",
-                   ToHuggingFace(data_.model_config()).dump(2) + "\n");
+  Json json = ToHuggingFace(model);
+  SetTileSettings(model, config.data, &json);
+  WriteFileDurably(description + "/config.json", json.dump(2) + "\n");
 }
 
 void RunOutputs::OpenShown(const Plan& plan, const TrainState& state) {

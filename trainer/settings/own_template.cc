@@ -52,6 +52,12 @@ ChosenTemplate ChooseTemplate(const ModelConfig& model, const std::string& folde
   return chosen;
 }
 
+bool AnswersAsFolder(const DataConfig& data, const ModelConfig& model, const std::string& folder) {
+  if (data.chat_template == "plain") return true;
+  const ChosenTemplate own = ChooseTemplate(model, folder);
+  return own.name == data.chat_template && own.system == data.system;
+}
+
 void ResolveTemplate(RunConfig* config) {
   std::string& name = config->data.chat_template;
   if (name != kAutoTemplate) return;

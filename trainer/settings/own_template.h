@@ -31,6 +31,10 @@ struct ChosenTemplate {
 // OwnTemplateOf(), or kCommonTemplate where that is of no known form or absent.
 ChosenTemplate ChooseTemplate(const ModelConfig& model, const std::string& folder);
 
+// Whether who reads the folder alone asks as the run of `data` trains: in the same template, with
+// the same system text where a record has none. True for `plain`, in which no question is answered.
+bool AnswersAsFolder(const DataConfig& data, const ModelConfig& model, const std::string& folder);
+
 // Sets data.template where it is `auto`, and data.system where it is empty then: to those of the
 // folder model.hf or model.llm, kCommonTemplate where there is none. Logs a warning of
 // ChooseTemplate(). Throws ConfigError where that is `plain`, in which no question is answered, and
