@@ -94,8 +94,10 @@ def main():
     exported = f"{folder}/exported_internlm2_1"
     with open(f"{exported}/config.json", encoding="utf8") as file:
         again = json.load(file)
-    published.update(torch_dtype="float32", dtype="float32")
-    results.check("config.json as it came", again == published, str(again))
+    published.update(torch_dtype="float32", dtype="float32", dynamic_image_size=True,
+                     min_dynamic_patch=1, max_dynamic_patch=2, use_thumbnail=True)
+    results.check("config.json as it came, but for the tiles of the run", again == published,
+                  str(again))
     results.check("the tokenizer comes along", all(
         os.path.exists(f"{exported}/{name}") for name in (*TOKENIZER, "added_tokens.json")))
 

@@ -131,8 +131,13 @@ def main():
                   set(theirs) == set(want) and all(theirs[k].equal(want[k]) for k in want))
     with open(f"{exported}/config.json", encoding="utf8") as file:
         again = json.load(file)
-    written.update(torch_dtype="float32", dtype="float32")
-    results.check("config.json as it came", again == written, str(again))
+    written.update(torch_dtype="float32", dtype="float32", dynamic_image_size=True,
+                   min_dynamic_patch=1, max_dynamic_patch=2, use_thumbnail=True)
+    results.check("config.json as it came, but for the tiles of the run", again == written,
+                  str(again))
+    with open(f"{exported}/chat_template.jinja", encoding="utf8") as file:
+        results.check("a template that their code does not know",
+                      "data.template chatml" in file.readline())
     results.check("the folder's code comes along", os.path.exists(f"{exported}/{CODE}"))
     results.check("and its tokenizer's files", all(
         os.path.exists(f"{exported}/{name}") for name in TOKENIZER)

@@ -76,6 +76,23 @@ TEST_CASE("data.template: auto is the folder's own", "[trainer][cpu]") {
                      " was trained with plain, in which no question is answered; set the template "
                      "that this run is to teach"));
 
+  SECTION("who reads the folder alone asks as the run trains") {
+    folder.Write("chat_template.jinja", "<|im_start|> </think>");
+    const ModelConfig model = ModelConfigOf(config.model);
+    const auto same = [&](const char* name, const char* system) {
+      config.data.chat_template = name;
+      config.data.system = system;
+      return AnswersAsFolder(config.data, model, folder.path());
+    };
+    CHECK(same("qwen3", ""));
+    CHECK(same("plain", "Be kind."));
+    CHECK_FALSE(same("qwen3", "Be kind."));
+    CHECK_FALSE(same("qwen3_no_thinking", ""));
+    const ChatTemplateForm& form = *FindChatTemplate("qwen3_no_thinking");
+    folder.Write("chat_template.jinja", JinjaTemplate(form, {"Be kind.", "", ""}));
+    CHECK(same("qwen3_no_thinking", "Be kind."));
+    CHECK_FALSE(same("qwen3_no_thinking", ""));
+  }
   SECTION("of the language model of a model from parts") {
     const TemporaryFolder encoder;
     encoder.Write("config.json", R"({"model_type": "clip_vision_model", "hidden_size": 32,

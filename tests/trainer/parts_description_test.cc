@@ -12,6 +12,7 @@
 #include "models/families/model_parts.h"
 #include "tests/data/temporary_folder.h"
 #include "tests/data/tiny_tokenizer.h"
+#include "tests/models/model_support.h"
 #include "trainer/settings/model_section.h"
 
 namespace equipoise {
@@ -110,6 +111,71 @@ TEST_CASE("a chat template takes the place of the folder's", "[trainer][cpu]") {
     CHECK(folders.Read("tokenizer_config.json")["model_max_length"] == 512);
     CHECK_FALSE(std::filesystem::exists(out + "/chat_template.json"));
   }
+}
+
+TEST_CASE("a run's tiles and pixels take the place of the folder's", "[trainer][cpu]") {
+  const TemporaryFolder folder;
+  const auto read = [&](const char* name) { return ReadJsonFile(folder / name); };
+  DataConfig data;
+  data.tiles = {2, 5, false};
+  const ModelConfig tiles = testing::TinyInternVl(/*large_form=*/false);
+  WriteImageProcessor(tiles, data, folder.path());  // a whole file, where there is none
+  CHECK(read("preprocessor_config.json")["min_patches"] == 2);
+  CHECK(read("preprocessor_config.json")["max_patches"] == 5);
+  CHECK(read("preprocessor_config.json")["image_processor_type"] == "GotOcr2ImageProcessorFast");
+  folder.Write("preprocessor_config.json", R"({"max_patches": 12, "size": 1})");
+  WriteImageProcessor(tiles, data, folder.path());
+  CHECK(read("preprocessor_config.json") ==
+        Json({{"max_patches", 5}, {"min_patches", 2}, {"crop_to_patches", true}, {"size", 1}}));
+  std::filesystem::remove(folder / "preprocessor_config.json");
+  folder.Write("processor_config.json", R"({"a": 1, "image_processor": {"max_patches": 12}})");
+  WriteImageProcessor(tiles, data, folder.path());
+  CHECK(read("processor_config.json")["image_processor"]["max_patches"] == 5);
+  CHECK(read("processor_config.json")["a"] == 1);
+  CHECK_FALSE(std::filesystem::exists(folder / "preprocessor_config.json"));
+
+  ModelConfig pixels = testing::TinyQwenVl(/*windows=*/false);
+  pixels.preprocessor = {{"size", {{"shortest_edge", 1}, {"longest_edge", 4000}}},
+                         {"max_pixels", 4000}};
+  WriteImageProcessor(pixels, data, folder.path());
+  CHECK_FALSE(std::filesystem::exists(folder / "preprocessor_config.json"));  // none are given
+  data.pixels = {9408, 12544};
+  data.video_pixels.max = 777;
+  WriteImageProcessor(pixels, data, folder.path());
+  CHECK(
+      read("preprocessor_config.json") ==
+      Json({{"size", {{"shortest_edge", 9408}, {"longest_edge", 12544}}}, {"max_pixels", 12544}}));
+  CHECK_FALSE(std::filesystem::exists(folder / "video_preprocessor_config.json"));
+  pixels.preprocessor = {{"min_pixels", 1}};
+  pixels.video_preprocessor = {{"size", {{"longest_edge", 200000}}}};
+  WriteImageProcessor(pixels, data, folder.path());
+  CHECK(read("preprocessor_config.json") == Json({{"min_pixels", 9408}, {"max_pixels", 12544}}));
+  CHECK(read("video_preprocessor_config.json") == Json({{"size", {{"longest_edge", 777}}}}));
+}
+
+TEST_CASE("OpenGVLab's config.json gets the run's tiles, and a template that their code knows",
+          "[trainer][cpu]") {
+  ModelConfig model = testing::TinyInternVl(/*large_form=*/false);
+  DataConfig data;
+  data.tiles = {2, 5, false};
+  data.chat_template = "Hermes-2";
+  data.system = "Be kind.";
+  Json json = {{"template", "internvl2_5"}};
+  SetTileSettings(model, data, &json);
+  CHECK(json == Json({{"template", "internvl2_5"}}));  // Transformers' naming
+  model.naming = WeightNaming::kOriginal;
+  SetTileSettings(model, data, &json);
+  CHECK(json == Json({{"template", "Hermes-2"},
+                      {"system_message", "Be kind."},
+                      {"dynamic_image_size", true},
+                      {"min_dynamic_patch", 2},
+                      {"max_dynamic_patch", 5},
+                      {"use_thumbnail", false}}));
+  data.chat_template = "chatml";
+  data.tiles = {1, 1, true};
+  SetTileSettings(model, data, &json);
+  CHECK(json["template"] == "Hermes-2");
+  CHECK(json["dynamic_image_size"] == false);
 }
 
 TEST_CASE("a written folder says how pictures are prepared", "[trainer][cpu]") {

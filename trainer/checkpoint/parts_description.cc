@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <filesystem>
+#include <string_view>
 #include <system_error>
 #include <tuple>
 #include <utility>
@@ -235,7 +238,10 @@ void SetTileSettings(const ModelConfig& config, const DataConfig& data, Json* js
   (*json)["min_dynamic_patch"] = data.tiles.min;
   (*json)["max_dynamic_patch"] = data.tiles.max;
   (*json)["use_thumbnail"] = data.tiles.thumbnail;
-  if (data.chat_template == "plain") return;  // no question is answered in it
+  // Of conversation.py of OpenGVLab's code, which knows no others.
+  constexpr std::array<std::string_view, 4> kTheirs = {"internvl2_5", "internlm2-chat", "Hermes-2",
+                                                       "phi3-chat"};
+  if (std::find(kTheirs.begin(), kTheirs.end(), data.chat_template) == kTheirs.end()) return;
   (*json)["template"] = data.chat_template;
   if (data.system.empty()) {
     json->erase("system_message");

@@ -25,8 +25,8 @@ void WritePartsDescription(const ModelSection& model, const ModelConfig& config,
 void WriteImageProcessor(const ModelConfig& config, const DataConfig& data,
                          const std::string& folder);
 
-// Sets the run's tiles, template and system text in the config.json of a folder in OpenGVLab's
-// naming; others stay as they are.
+// Sets the run's tiles, and the template and system text where OpenGVLab's code knows that
+// template, in the config.json of a folder in their naming; others stay as they are.
 void SetTileSettings(const ModelConfig& config, const DataConfig& data, Json* json);
 
 // Writes the chat template that a run trains with into the folder that describes its model, in

@@ -14,8 +14,10 @@ namespace equipoise {
 
 std::optional<OwnTemplate> OwnTemplateOf(const ModelConfig& model, const std::string& folder) {
   const FolderSettings settings = FolderSettingsOf(model, folder);
-  if (settings.chat_template) return OwnTemplate{*settings.chat_template, ""};
   const std::string jinja = FolderJinja(folder);
+  if (const ChatTemplateForm* written = FormOfJinjaTemplate(jinja))
+    return OwnTemplate{std::string(written->name), ""};
+  if (settings.chat_template) return OwnTemplate{*settings.chat_template, ""};
   if (const ChatTemplateForm* own = RecognizeTemplate(jinja))
     return OwnTemplate{std::string(own->name), std::string(TemplateNote(jinja))};
   if (settings.default_template) return OwnTemplate{*settings.default_template, ""};
@@ -31,7 +33,7 @@ ChosenTemplate ChooseTemplate(const ModelConfig& model, const std::string& folde
   const std::optional<std::string> system = FolderSettingsOf(model, folder).system;
   ChosenTemplate chosen;
   chosen.name = kCommonTemplate;
-  chosen.system = system ? *system : SystemOfJinjaTemplate(jinja).value_or("");
+  chosen.system = SystemOfJinjaTemplate(jinja).value_or(system.value_or(""));
   const std::optional<OwnTemplate> own = OwnTemplateOf(model, folder);
   if (own && FindChatTemplate(own->name) != nullptr) {
     chosen.name = own->name;

@@ -14,8 +14,8 @@ struct OwnTemplate {
   std::string note;  // what the folder's writes otherwise than that form; empty: nothing is known
 };
 
-// As its config.json says, as the text of its own Jinja template tells, or its family's; absent:
-// none of these. Reads the folder's files.
+// As a Jinja template says that a run has written, as its config.json says, as the text of its own
+// Jinja template tells, or its family's; absent: none of these. Reads the folder's files.
 std::optional<OwnTemplate> OwnTemplateOf(const ModelConfig& model, const std::string& folder);
 
 // Whether the folder's own files have a chat template, or name one.
