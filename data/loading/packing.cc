@@ -79,8 +79,10 @@ void EpochPacker::RefuseTooLittleData() {
   if (Form({0, batch - 1}, /*head=*/0)) return;
   const EpochSummary first = Summarize(0);
   const GroupOptions& groups = options_.groups;
-  const std::string limits_text = fmt::format("balance.tiles {} or balance.tokens {}",
-                                              groups.limit_units(), groups.limits.tokens);
+  std::string limits_text = fmt::format("balance.tiles {} or balance.tokens {}",
+                                        groups.limit_units(), groups.limits.tokens);
+  if (HasFixedSamples(groups.method))
+    limits_text = fmt::format("train.micro_batch {}, {}", groups.micro_batch, limits_text);
   if (first.groups == 0 && first.oversize > 0) {
     throw DataError(fmt::format("data.train: each of the {} samples is beyond {}; raise them",
                                 first.oversize, limits_text));

@@ -95,8 +95,9 @@ def main():
     with open(f"{exported}/config.json", encoding="utf8") as file:
         again = json.load(file)
     published.update(torch_dtype="float32", dtype="float32", dynamic_image_size=True,
-                     min_dynamic_patch=1, max_dynamic_patch=2, use_thumbnail=True)
-    results.check("config.json as it came, but for the tiles of the run", again == published,
+                     min_dynamic_patch=1, max_dynamic_patch=2, use_thumbnail=True,
+                     system_message="a")
+    results.check("config.json as it came, but for tiles and system text", again == published,
                   str(again))
     results.check("the tokenizer comes along", all(
         os.path.exists(f"{exported}/{name}") for name in (*TOKENIZER, "added_tokens.json")))

@@ -179,6 +179,25 @@ def stop_in_answers_between(results, folder, config):
                   str(best))
 
 
+def folder_removed(results, folder, config):
+    """A run whose folder is removed ends at its next checkpoint, and another may take its place."""
+    for ranks in (1, 2):
+        run_dir = f"{folder}/removed{ranks}"
+        with open(f"{folder}/removed.log", "w") as log:
+            process = start(tiny_case.command(config, ranks, run__dir=run_dir, train__steps=STEPS,
+                                              checkpoint__every=50), log)
+            while process.poll() is None and steps_done(run_dir) < 2:
+                time.sleep(0.01)
+            os.rename(run_dir, f"{run_dir}_moved")
+            os.mkdir(run_dir)
+            status = process.wait(timeout=300)
+        with open(f"{folder}/removed.log") as log:
+            text = log.read()
+        results.check(f"a run's folder is removed, {ranks} ranks", status == 5 and
+                      text.count("the folder was removed or replaced") == 1 and
+                      "checkpoints" not in os.listdir(run_dir), f"exit {status} {text[-600:]}")
+
+
 def stop_in_save(results, folder, config):
     run_dir = f"{folder}/save"
     process = start(tiny_case.command(config, 2, run__dir=run_dir, train__steps=STEPS,
@@ -263,7 +282,8 @@ def main():
     folder = tempfile.mkdtemp(prefix="stop")
     config = tiny_case.write_case(folder)
     for case in (stop_on_request, early_stop, stop_in_evaluation, stop_in_answers,
-                 stop_in_long_answers, stop_in_answers_between, stop_in_save):
+                 stop_in_long_answers, stop_in_answers_between, stop_in_save,
+                 folder_removed):
         case(results, folder, config)
     if results.failed:
         with open(f"{folder}/log") as log:

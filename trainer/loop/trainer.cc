@@ -105,7 +105,7 @@ ExitCode Trainer::Run() {
     const bool due = sound && (best || Due(inputs_.data.SavesEvery()));
     if (last || step.stop || due) {
       const Clock::time_point saves = Clock::now();
-      inputs_.checkpoints.Save(state_, replica_);
+      Save();
       saving_s = std::chrono::duration<double>(Clock::now() - saves).count();
     }
     if (step.stop && !last) return Stop();
@@ -151,8 +151,13 @@ std::optional<std::vector<AnsweredSource>> Trainer::GiveOwedAnswers() {
   if (!answers) return answers;
   if (state_.non_finite_in_a_row == 0) inputs_.best.Improves(step, state_);
   outputs_.ReportAnswers(state_, step);
-  inputs_.checkpoints.Save(state_, replica_);
+  Save();
   return answers;
+}
+
+void Trainer::Save() {
+  folder_->RequireHeld(context_.world());
+  inputs_.checkpoints.Save(state_, replica_);
 }
 
 ExitCode Trainer::Stop() {

@@ -43,6 +43,7 @@ class Trainer {
   // The same for the step that the run goes on from, reported with it, and saved.
   std::optional<std::vector<AnsweredSource>> GiveOwedAnswers();
   void Advance(const StepResult& step);
+  void Save();
   bool Due(const StepInterval& interval) const { return interval.IsDue(state_.step); }
   void Finish(const std::vector<AnsweredSource>& answers);
   // Ends this start before the last step.

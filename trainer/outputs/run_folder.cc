@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -145,6 +146,21 @@ RunFolder::RunFolder(const std::string& dir, Communicator& world) : dir_(dir) {
     CreateFolders(dir_);
     CheckPaths(dir_);
     lock_ = Lock(dir_);
+  });
+}
+
+void RunFolder::RequireHeld(Communicator& world) const {
+  AgreeOrThrowRunError(world, [&] {
+    if (world.rank() != 0) return;
+    struct stat held {
+    }, there{};
+    if (fstat(lock_.get(), &held) == 0 && stat(Path("lock").c_str(), &there) == 0 &&
+        held.st_ino == there.st_ino && held.st_dev == there.st_dev)
+      return;
+    throw RunError(fmt::format(
+        "{}: the folder was removed or replaced while this run went on, so that nothing is saved "
+        "there; start again, in another run.dir if that one is in use",
+        dir_));
   });
 }
 

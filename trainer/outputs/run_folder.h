@@ -21,6 +21,10 @@ class RunFolder {
   // something else.
   RunFolder(const std::string& dir, Communicator& world);
 
+  // Throws RunError on every rank when the folder was removed or replaced since: nothing that is
+  // saved would be found, and another run may be in its place. Collective.
+  void RequireHeld(Communicator& world) const;
+
   const std::string& dir() const { return dir_; }
   std::string Path(const std::string& name) const { return dir_ + "/" + name; }
   // Path of a rank's log, such as RUN/log/rank-00003.log.
