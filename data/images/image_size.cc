@@ -52,7 +52,7 @@ const char* NameOfOtherKind(std::string_view head) {
       {"\x1f\x8b", "gzip"},
       {{"II+\0", 4}, "BigTIFF"},
       {{"MM\0+", 4}, "BigTIFF"},
-      {{"\0\0\1\0", 4}, "icon"},
+      {{"\0\0\1\0", 4}, "Windows icon"},
       {"\xff\x0a", "JPEG XL"},
       {{"\0\0\0\x0cJXL ", 8}, "JPEG XL"},
       {{"\0\0\0\x0cjP  ", 8}, "JPEG 2000"},

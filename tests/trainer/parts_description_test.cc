@@ -127,6 +127,10 @@ TEST_CASE("a run's tiles and pixels take the place of the folder's", "[trainer][
   WriteImageProcessor(tiles, data, folder.path());
   CHECK(read("preprocessor_config.json") ==
         Json({{"max_patches", 5}, {"min_patches", 2}, {"crop_to_patches", true}, {"size", 1}}));
+  folder.Write("processor_config.json", R"({"a": 1, "image_processor": {"max_patches": 12}})");
+  WriteImageProcessor(tiles, data, folder.path());  // both: version 5 reads this one first
+  CHECK(read("processor_config.json")["image_processor"]["max_patches"] == 5);
+  CHECK(read("preprocessor_config.json")["max_patches"] == 5);
   std::filesystem::remove(folder / "preprocessor_config.json");
   folder.Write("processor_config.json", R"({"a": 1, "image_processor": {"max_patches": 12}})");
   WriteImageProcessor(tiles, data, folder.path());
@@ -134,6 +138,7 @@ TEST_CASE("a run's tiles and pixels take the place of the folder's", "[trainer][
   CHECK(read("processor_config.json")["a"] == 1);
   CHECK_FALSE(std::filesystem::exists(folder / "preprocessor_config.json"));
 
+  std::filesystem::remove(folder / "processor_config.json");
   ModelConfig pixels = testing::TinyQwenVl(/*windows=*/false);
   pixels.preprocessor = {{"size", {{"shortest_edge", 1}, {"longest_edge", 4000}}},
                          {"max_pixels", 4000}};
@@ -146,11 +151,25 @@ TEST_CASE("a run's tiles and pixels take the place of the folder's", "[trainer][
       read("preprocessor_config.json") ==
       Json({{"size", {{"shortest_edge", 9408}, {"longest_edge", 12544}}}, {"max_pixels", 12544}}));
   CHECK_FALSE(std::filesystem::exists(folder / "video_preprocessor_config.json"));
+  std::filesystem::remove(folder / "preprocessor_config.json");
   pixels.preprocessor = {{"min_pixels", 1}};
   pixels.video_preprocessor = {{"size", {{"longest_edge", 200000}}}};
   WriteImageProcessor(pixels, data, folder.path());
   CHECK(read("preprocessor_config.json") == Json({{"min_pixels", 9408}, {"max_pixels", 12544}}));
   CHECK(read("video_preprocessor_config.json") == Json({{"size", {{"longest_edge", 777}}}}));
+
+  ModelConfig square = testing::TinyLlava();
+  data.pixels = data.video_pixels = {};
+  data.pad_pictures = true;
+  square.preprocessor = {{"do_pad", true}, {"image_processor_type", "LlavaImageProcessor"}};
+  folder.Write("preprocessor_config.json", R"({"size": 1})");
+  folder.Write("processor_config.json", R"({"image_processor": {"size": 1}})");
+  WriteImageProcessor(square, data, folder.path());
+  for (const Json& json :
+       {read("preprocessor_config.json"), read("processor_config.json")["image_processor"]}) {
+    CHECK(json ==
+          Json({{"do_pad", true}, {"image_processor_type", "LlavaImageProcessor"}, {"size", 1}}));
+  }
 }
 
 TEST_CASE("OpenGVLab's config.json gets the run's tiles, and a template that their code knows",

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <functional>
 #include <string_view>
 #include <system_error>
 #include <tuple>
@@ -169,26 +170,29 @@ void WriteInternVlProcessor(const ModelConfig& config, const SmallFiles& folder)
                                          {"image_seq_length", config.tokens_per_tile()}});
 }
 
-// In the file that the folder has: version 4's, or version 5's, which has all processors.
-void WriteTiles(const ModelConfig& config, const TilesConfig& tiles, const SmallFiles& folder) {
-  const bool inner = !folder.Has(kPictures) && folder.Has(kProcessor) &&
-                     folder.Read(kProcessor).contains("image_processor");
-  Json whole = inner                   ? folder.Read(kProcessor)
-               : folder.Has(kPictures) ? folder.Read(kPictures)
-                                       : InternVlPictures(config);
-  Json& json = inner ? whole["image_processor"] : whole;
-  json["crop_to_patches"] = tiles.max > 1;
-  json["min_patches"] = tiles.min;
-  json["max_patches"] = tiles.max;
-  folder.Write(inner ? kProcessor : kPictures, whole);
+// Changes what a folder's files say of pictures or videos: the file `name` of Transformers 4, and
+// `part` of version 5's of all processors, which that version reads first. Makes the former from
+// `base` where neither is there.
+void ChangeProcessor(const SmallFiles& folder, const char* name, const char* part, const Json& base,
+                     const std::function<void(Json&)>& change) {
+  bool found = false;
+  for (const char* file : {name, kProcessor}) {
+    if (!folder.Has(file)) continue;
+    Json json = folder.Read(file);
+    const bool inner = json.contains(part) && json[part].is_object();
+    if (!inner && std::string_view(file) == kProcessor) continue;
+    change(inner ? json[part] : json);
+    folder.Write(file, json);
+    found = true;
+  }
+  if (found || !base.is_object()) return;
+  Json json = base;
+  change(json);
+  folder.Write(name, json);
 }
 
-// Limits that are given, under the names that the file has them by; `size` has all that
-// Transformers 5 reads.
-void WritePixels(const PixelsConfig& pixels, const Json& source, const char* name,
-                 const SmallFiles& folder) {
-  if ((pixels.min == 0 && pixels.max == 0) || !source.is_object()) return;
-  Json json = source;
+// Limits that are given, under the names that are there; Transformers 5 knows those in `size`.
+void SetPixels(const PixelsConfig& pixels, Json& json) {
   for (const auto& [value, key, edge] : {std::tuple(pixels.min, "min_pixels", "shortest_edge"),
                                          std::tuple(pixels.max, "max_pixels", "longest_edge")}) {
     if (value == 0) continue;
@@ -196,7 +200,6 @@ void WritePixels(const PixelsConfig& pixels, const Json& source, const char* nam
     if (in_size) json["size"][edge] = value;
     if (!in_size || json.contains(key)) json[key] = value;
   }
-  folder.Write(name, json);
 }
 
 }  // namespace
@@ -222,13 +225,30 @@ void WritePartsDescription(const ModelSection& model, const ModelConfig& config,
 void WriteImageProcessor(const ModelConfig& config, const DataConfig& data,
                          const std::string& folder) {
   const SmallFiles files(folder);
-  if (data.pad_pictures) files.Write(kPictures, config.preprocessor);
-  const ImageSpec::Kind kind = ImageSpecOf(config).kind;
-  if (kind == ImageSpec::Kind::kTiles && config.naming == WeightNaming::kTransformers)
-    WriteTiles(config, data.tiles, files);
-  if (kind != ImageSpec::Kind::kNative) return;
-  WritePixels(data.pixels, config.preprocessor, kPictures, files);
-  WritePixels(data.video_pixels, config.video_preprocessor, kVideos, files);
+  const auto given = [](const PixelsConfig& pixels) { return pixels.min > 0 || pixels.max > 0; };
+  const auto change = [&](const Json& base, const std::function<void(Json&)>& change) {
+    ChangeProcessor(files, kPictures, "image_processor", base, change);
+  };
+  if (data.pad_pictures) {
+    change(config.preprocessor, [&](Json& json) {
+      for (const char* key : {"do_pad", "image_processor_type"})  // as PadPictures() has set them
+        json[key] = config.preprocessor.at(key);
+    });
+  }
+  const bool tiles = ImageSpecOf(config).kind == ImageSpec::Kind::kTiles;
+  if (tiles && config.naming == WeightNaming::kTransformers) {
+    change(InternVlPictures(config), [&](Json& json) {
+      json["crop_to_patches"] = data.tiles.max > 1;
+      json["min_patches"] = data.tiles.min;
+      json["max_patches"] = data.tiles.max;
+    });
+  }
+  if (given(data.pixels))
+    change(config.preprocessor, [&](Json& json) { SetPixels(data.pixels, json); });
+  if (given(data.video_pixels)) {
+    ChangeProcessor(files, kVideos, "video_processor", config.video_preprocessor,
+                    [&](Json& json) { SetPixels(data.video_pixels, json); });
+  }
 }
 
 void SetTileSettings(const ModelConfig& config, const DataConfig& data, Json* json) {
