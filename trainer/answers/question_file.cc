@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <initializer_list>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -36,8 +37,9 @@ std::string TextOf(const Json& value) {
   return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
-void ReadReferences(const Json& object, FileQuestion& question) {
-  for (const char* key : {"answers", "answer", "response"}) {
+void ReadReferences(const Json& object, std::initializer_list<const char*> keys,
+                    FileQuestion& question) {
+  for (const char* key : keys) {
     const auto found = object.find(key);
     if (found == object.end() || found->is_null()) continue;
     if (!found->is_array()) {
@@ -74,9 +76,10 @@ FileQuestion Parse(std::string_view text, AnnotationForm form) {
     turns.push_back({Role::kUser, TextOf(*asked)});
     ReadPictures(object, question.record);
     ReadVideos(object, question.record);
+    ReadReferences(object, {"response"}, question);  // of a conversation it is the last answer
   }
   question.record.given.clear();
-  ReadReferences(object, question);
+  ReadReferences(object, {"answers", "answer"}, question);
   for (const char* key : {"question_id", "id"}) {
     if (question.id.is_null() && object.contains(key)) question.id = object[key];
   }

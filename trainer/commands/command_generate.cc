@@ -367,9 +367,9 @@ void LogSummary(const std::vector<FileQuestion>& questions,
   const auto failed = [](const GivenAnswer& answer) { return !answer.fault.empty(); };
   const auto faults = std::count_if(answers.begin(), answers.end(), failed);
   std::string text = fmt::format("{} questions, {} without an answer", answers.size(), faults);
-  if (faults > 0) text += ": " + std::find_if(answers.begin(), answers.end(), failed)->fault;
-  const auto cut = std::count_if(answers.begin(), answers.end(),
-                                 [](const GivenAnswer& answer) { return answer.cut; });
+  if (faults > 0)
+    text += fmt::format(" ({})", std::find_if(answers.begin(), answers.end(), failed)->fault);
+  const auto cut = std::ranges::count(answers, true, &GivenAnswer::cut);
   if (cut > 0) text += fmt::format(", {} as long as --max-new-tokens allows", cut);
   if (const auto mean = MeanScores(questions, answers)) {
     AnswerScores::VisitFields(*mean, [&](const char* name, const auto& value) {

@@ -152,8 +152,8 @@ RunFolder::RunFolder(const std::string& dir, Communicator& world) : dir_(dir) {
 void RunFolder::RequireHeld(Communicator& world) const {
   AgreeOrThrowRunError(world, [&] {
     if (world.rank() != 0) return;
-    struct stat held {
-    }, there{};
+    struct stat held {};
+    struct stat there {};
     if (fstat(lock_.get(), &held) == 0 && stat(Path("lock").c_str(), &there) == 0 &&
         held.st_ino == there.st_ino && held.st_dev == there.st_dev)
       return;
