@@ -1,6 +1,7 @@
 #include "models/families/preprocessor.h"
 
 #include <filesystem>
+#include <utility>
 
 #include "configs/base/error.h"
 
@@ -33,6 +34,13 @@ Json ReadVideoPreprocessor(const std::string& folder) {
     if (json.is_object()) return json;
   }
   return {};
+}
+
+void TakePreprocessors(const std::string& folder, ModelConfig* config) {
+  if (Json json = ReadPreprocessor(folder); json.is_object())
+    config->preprocessor = std::move(json);
+  if (Json json = ReadVideoPreprocessor(folder); json.is_object())
+    config->video_preprocessor = std::move(json);
 }
 
 void PadPictures(ModelConfig* config) {

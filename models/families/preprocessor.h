@@ -15,6 +15,9 @@ Json ReadPreprocessor(const std::string& folder);
 // of the image processor, in the order in which Transformers takes them.
 Json ReadVideoPreprocessor(const std::string& folder);
 
+// Takes those of FOLDER, of a model or of adapters, where it has some. Throws DataError.
+void TakePreprocessors(const std::string& folder, ModelConfig* config);
+
 // Has a LLaVA's pictures padded to a square, here and in its image processor's settings.
 void PadPictures(ModelConfig* config);
 

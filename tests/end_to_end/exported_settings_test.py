@@ -13,9 +13,9 @@ import tiny_case
 QUESTIONS = 12
 
 
-def answers(results, name, model, questions, images, out):
+def answers(results, name, model, questions, images, out, *more):
     done = tiny_case.program("generate", model, "--jsonl", questions, "--images", images, "--out",
-                             out, "--max-new-tokens", "12")
+                             out, "--max-new-tokens", "12", *more)
     results.check(f"{name}: asked", done.returncode == 0, done.stderr[-400:])
     with open(out) as file:
         return [json.loads(line) for line in file]
@@ -35,6 +35,30 @@ def check_export(results, folder, config, name, **settings):
                   of_run == of_export and len({row["answer"] for row in of_run}) > 1,
                   f"{of_run} {of_export}")
     return run, out
+
+
+def check_adapters(results, folder, config):
+    """Adapters' folder says with which tiles and template they were trained, for `generate` and for
+    the whole model."""
+    run, base, out = (f"{folder}/{name}" for name in ("lora", "tiles_exported", "adapters"))
+    done = tiny_case.run(config, 1, run__dir=run, model__hf=base, model__init="pretrained",
+                         model__adapter__targets="[all-linear]", train__steps=40,
+                         data__tiles="{min: 1, max: 1}", data__system="Be brief.")
+    results.check("adapters: trained", done.returncode == 0, done.stderr[-400:])
+    for line in (["export", run, "--out", out],
+                 ["export", base, "--adapter", out, "--merge", "--out", f"{folder}/merged"]):
+        done = tiny_case.program(*line)
+        results.check(f"{line[1]}: exported", done.returncode == 0, done.stderr[-400:])
+    results.check("adapters: no model", not os.path.exists(f"{out}/config.json") and
+                  os.path.exists(f"{out}/tokenizer.json"), str(os.listdir(out)))
+    of_run, of_adapters, of_merged = (
+        answers(results, " ".join(line), line[0], f"{folder}/ask.jsonl", f"{folder}/images",
+                f"{folder}/answers.jsonl", *line[1:])
+        for line in ([run], [base, "--adapter", out], [f"{folder}/merged"]))
+    results.check("adapters over their base answer as the run", of_adapters == of_run,
+                  f"{of_run} {of_adapters}")
+    results.check("the merged model answers as the run", of_merged == of_run,
+                  f"{of_run} {of_merged}")
 
 
 def check_parquet(results, folder, model, expected):
@@ -113,6 +137,7 @@ def main():
     with open(f"{folder}/answers.jsonl") as file:
         check_parquet(results, folder, run, [json.loads(line) for line in file])
     check_refusals(results, folder, run, out)
+    check_adapters(results, folder, config)
     # Over a folder with a template of its own.
     with open(f"{folder}/model/chat_template.jinja", "w") as file:
         file.write("{{ '<|im_start|>' }} {{ '<|im_end|>' }}")

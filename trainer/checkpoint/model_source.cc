@@ -72,12 +72,16 @@ void RequireHuggingFaceBase(const ModelSource& source, const std::string& path) 
       path));
 }
 
-void CopyModelDescription(const std::string& from, const std::string& to) {
+namespace {
+
+// Copies the files that describe a model, and that `taken` takes by their names.
+void CopyDescription(const std::string& from, const std::string& to,
+                     bool (*taken)(const fs::path&)) {
   std::error_code error;
   fs::create_directories(to, error);
   for (const fs::directory_entry& entry : fs::directory_iterator(from)) {
     if (error) break;
-    if (!entry.is_regular_file() || !DescribesModel(entry.path())) continue;
+    if (!entry.is_regular_file() || !taken(entry.path())) continue;
     fs::copy_file(entry.path(), fs::path(to) / entry.path().filename(),
                   fs::copy_options::overwrite_existing, error);
   }
@@ -85,6 +89,22 @@ void CopyModelDescription(const std::string& from, const std::string& to) {
     throw RunError(
         fmt::format("{}: cannot write: {}; free or change the folder", to, error.message()));
   }
+}
+
+bool DescribesAsking(const fs::path& file) {
+  const std::string name = file.filename().string();
+  const bool code = file.extension() == ".py";
+  return DescribesModel(file) && !code && name != "config.json" && name != "adapter_config.json";
+}
+
+}  // namespace
+
+void CopyModelDescription(const std::string& from, const std::string& to) {
+  CopyDescription(from, to, DescribesModel);
+}
+
+void CopyAskingDescription(const std::string& from, const std::string& to) {
+  CopyDescription(from, to, DescribesAsking);
 }
 
 }  // namespace equipoise

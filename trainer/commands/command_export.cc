@@ -160,6 +160,7 @@ int Export(const Arguments& arguments) {
     }
     WritePeft(arguments.out, config, base.empty() ? base : fs::absolute(base).string(),
               Exported(model, arguments.dtype, /*adapters=*/true));
+    CopyAskingDescription(source.folder, arguments.out);
     std::printf("%s\n", arguments.out.c_str());
     return static_cast<int>(ExitCode::kDone);
   }
@@ -169,6 +170,7 @@ int Export(const Arguments& arguments) {
   WriteSafetensors(arguments.out + "/model.safetensors", {tensors.begin(), tensors.end()},
                    {{"format", "pt"}});
   CopyModelDescription(source.folder, arguments.out);
+  if (!arguments.adapter.empty()) CopyAskingDescription(arguments.adapter, arguments.out);
   WriteConfigJson(arguments.out, arguments.dtype);
   PrintResult(source, arguments.out);
   return static_cast<int>(ExitCode::kDone);

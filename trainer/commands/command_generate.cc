@@ -156,11 +156,11 @@ std::string ReadPictureFile(const std::string& path, const ImageLimits& limits) 
 class Answerer {
  public:
   Answerer(const Arguments& arguments, const ModelSource& source, MpiEnvironment& mpi)
-      : arguments_(arguments), config_(ReadModelConfig(source.folder)) {
+      : arguments_(arguments), config_(ReadAskedModel(source, arguments.adapter)) {
     for (const std::string& folder : {source.folder, source.checkpoint, arguments.adapter}) {
       if (!folder.empty()) folders_.push_back(folder);
     }
-    RunConfig config = ReadSettings(source, config_, arguments.set);
+    RunConfig config = ReadSettings(source, config_, arguments.adapter, arguments.set);
     if (!arguments.adapter.empty()) config.model.adapter.init = arguments.adapter;
     TakeAdaptersOf(source.checkpoint, config_, &config.model);
     SetAdapters(config.model, &config_);

@@ -5,7 +5,9 @@
 #include "configs/yaml/overrides.h"
 #include "configs/yaml/yaml_reader.h"
 #include "data/settings/chat_templates.h"
+#include "data/text/folder_template.h"
 #include "models/families/families.h"
+#include "models/families/preprocessor.h"
 #include "trainer/settings/own_template.h"
 
 namespace equipoise {
@@ -30,14 +32,22 @@ void ApplyTemplate(const ModelConfig& model, const std::string& folder, DataConf
 
 }  // namespace
 
+ModelConfig ReadAskedModel(const ModelSource& source, const std::string& adapters) {
+  ModelConfig model = ReadModelConfig(source.folder);
+  if (!adapters.empty() && model.has_vision) TakePreprocessors(adapters, &model);
+  return model;
+}
+
 RunConfig ReadSettings(const ModelSource& source, const ModelConfig& model,
-                       const std::vector<std::string>& set) {
+                       const std::string& adapters, const std::vector<std::string>& set) {
   const std::vector<Override> overrides = ParseOverrides(set);
   RunConfig config;
   if (source.run_config.empty()) {
-    ApplySettings(model, source.folder, config.data);
+    const bool pictures = !adapters.empty() && ReadPreprocessor(adapters).is_object();
+    ApplySettings(model, pictures ? adapters : source.folder, config.data);
     ReadConfigText("--set", "{}", overrides, config);
-    ApplyTemplate(model, source.folder, config.data);
+    const bool jinja = !adapters.empty() && !FolderJinja(adapters).empty();
+    ApplyTemplate(model, jinja ? adapters : source.folder, config.data);
     return config;
   }
   ReadConfig(source.run_config, overrides, config);
