@@ -152,7 +152,7 @@ def files(bench):
     bench.results.check("an fp16 run answers", answer.returncode == 0 and answer.stdout.strip(),
                         answer.stderr[-500:])
     for dtype, name in (("fp16", "F16"), ("fp32", "F32")):
-        out = f"{bench.folder}/{dtype}"
+        out = f"{bench.folder}/exported_{dtype}"
         done = tiny_case.program("export", run_dir, "--out", out, "--dtype", dtype)
         bench.results.check(f"it is exported as {dtype}", done.returncode == 0, done.stderr[-500:])
         with safetensors.safe_open(f"{out}/model.safetensors", "np") as file:
