@@ -221,9 +221,12 @@ const CellResult& Known(const Cell& cell) {
 
 bool WithinRounding(const Cell& cell, const CellErrors& errors, const CellResult& one) {
   const CellErrors bounds = BoundsOf(cell);
-  const bool alone = cell.tensor == 1 && cell.context == 1;
-  if (errors.Within(bounds) || cell.precision == "fp32" || alone) return errors.Within(bounds);
+  const bool alone = cell.tensor == 1 && cell.context == 1, fp32 = cell.precision == "fp32";
+  if (errors.Within(bounds) || alone || (fp32 && !cell.modality.starts_with("random")))
+    return errors.Within(bounds);
   Cell exact = InOneProcess(cell);
+  exact.nudged = fp32;
+  if (fp32) return errors.Within(AtLeast(bounds, Compare(RunCell(exact), one), 1));
   exact.precision = "fp32";
   exact.fp8 = false;
   return errors.Within(AtLeast(bounds, Compare(one, Known(exact)), 2));

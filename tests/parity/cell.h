@@ -160,7 +160,9 @@ CellErrors Compare(const CellResult& result, const CellResult& expected);
 // one process.
 CellErrors BoundsOf(const Cell& cell, bool other_device = false);
 // Whether errors beside `one`, the cell in one process, are within its bounds, or where tensor or
-// context ranks round their partial sums to 16 bits within twice what that process is from fp32.
+// context ranks round their partial sums, within what rounding does to that process: in 16 bits
+// twice what it is from fp32, and in fp32, of random data alone, which may meet gradients that are
+// next to nothing, what it is from itself with weights moved by a rounding.
 bool WithinRounding(const Cell& cell, const CellErrors& errors, const CellResult& one);
 // Of each kind the larger of the bound and `factor` times what was measured.
 CellErrors AtLeast(const CellErrors& bounds, const CellErrors& measured, double factor);
