@@ -1,6 +1,6 @@
 // The files that describe a model from parts: its tokenizer in each form of the language model's
 // folder, and how Transformers prepares its pictures.
-#include "trainer/checkpoint/parts_description.h"
+#include "trainer/checkpoint/model_description.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,4 +1,4 @@
-#include "trainer/checkpoint/parts_description.h"
+#include "trainer/checkpoint/model_description.h"
 
 #include <fmt/format.h>
 
