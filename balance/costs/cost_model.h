@@ -122,6 +122,8 @@ class CostModel {
     LayerSpec measured;  // the layer that `fit` is of
     bool fit_has_sums = false;
   };
+  // The recomputation that a layer does where `asked` is set for it.
+  static Recompute DoneOf(Recompute asked, const LayerSpec& work);
   const Group& At(int layer) const { return groups_[static_cast<size_t>(GroupOf(layer))]; }
   // Times of the halves of a layer, without collectives.
   struct Halves {
