@@ -132,6 +132,19 @@ CellErrors AtLeast(const CellErrors& bounds, const CellErrors& measured, double 
            larger(bounds.moves.key_biases, measured.moves.key_biases)}};
 }
 
+bool WithinRounding(const Cell& cell, const CellErrors& errors, const CellResult& one) {
+  const CellErrors bounds = BoundsOf(cell);
+  const bool alone = cell.tensor == 1 && cell.context == 1, fp32 = cell.precision == "fp32";
+  if (errors.Within(bounds) || alone || (fp32 && !cell.modality.starts_with("random")))
+    return errors.Within(bounds);
+  Cell exact = InOneProcess(cell);
+  exact.nudged = fp32;
+  if (fp32) return errors.Within(AtLeast(bounds, Compare(RunCell(exact), one), 1));
+  exact.precision = "fp32";
+  exact.fp8 = false;
+  return errors.Within(AtLeast(bounds, Compare(one, Known(exact)), 2));
+}
+
 std::string ToString(const CellErrors& errors) {
   return fmt::format(
       "loss {:.1e}, losses {:.1e}, gradients {:.1e}, norms {:.1e}, moves {:.1e}, all {:.1e}",
