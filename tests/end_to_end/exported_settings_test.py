@@ -13,9 +13,9 @@ import tiny_case
 QUESTIONS = 12
 
 
-def answers(results, name, model, questions, images, out, *more):
-    done = tiny_case.program("generate", model, "--jsonl", questions, "--images", images, "--out",
-                             out, "--max-new-tokens", "12", *more)
+def answers(results, name, model, questions, images, out, *more, ranks=1):
+    done = tiny_case.run(model, ranks, "generate", "--jsonl", questions, "--images", images,
+                         "--out", out, "--max-new-tokens", "12", *more)
     results.check(f"{name}: asked", done.returncode == 0, done.stderr[-400:])
     with open(out) as file:
         return [json.loads(line) for line in file]
@@ -59,6 +59,12 @@ def check_adapters(results, folder, config):
                   f"{of_run} {of_adapters}")
     results.check("the merged model answers as the run", of_merged == of_run,
                   f"{of_run} {of_merged}")
+    for mesh in ("data", "pipeline"):
+        on_two = answers(results, f"adapters on two {mesh} ranks", base, f"{folder}/ask.jsonl",
+                         f"{folder}/images", f"{folder}/answers.jsonl", "--adapter", out, "--set",
+                         f"parallel.{mesh}=2", ranks=2)
+        results.check(f"adapters on two {mesh} ranks: the same answers", on_two == of_run,
+                      f"{of_run} {on_two}")
 
 
 def check_parquet(results, folder, model, expected):
