@@ -59,6 +59,22 @@ std::string ShownText(std::string_view text, size_t most) { return Shown(text, f
 
 std::string TerminalText(std::string_view text) { return Shown(text, true, std::string::npos); }
 
+std::string ShellWord(std::string_view text) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./+,:@%=";
+  if (!text.empty() && text.find_first_not_of(kPlain) == std::string_view::npos)
+    return std::string(text);
+  std::string word = "'";
+  for (const char byte : text) {
+    if (byte == '\'') {
+      word += "'\\''";
+    } else {
+      word += byte;
+    }
+  }
+  return word + "'";
+}
+
 size_t SequenceLength(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
   const uint8_t lead = byte(0);

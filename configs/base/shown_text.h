@@ -14,6 +14,10 @@ std::string ShownText(std::string_view text, size_t most = 200);
 // contain such a value.
 std::string TerminalText(std::string_view text);
 
+// A word that a shell reads as `text`, for commands in messages: in single quotes where it is empty
+// or has other characters than plain names and paths.
+std::string ShellWord(std::string_view text);
+
 // Bytes of the well-formed UTF-8 sequence at the start of a text, or 0. Control characters other
 // than tab and line ends count as ill-formed. REQUIRES: text is not empty.
 size_t SequenceLength(std::string_view text);

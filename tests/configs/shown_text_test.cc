@@ -20,5 +20,13 @@ TEST_CASE("text from a file is shown on one line without what steers a terminal"
   CHECK(TerminalText("a\n\tb\x1b\r") == "a\n\tb\\x1b\\r");
 }
 
+TEST_CASE("a path in a command is one word to a shell") {
+  CHECK(ShellWord("runs/mine-1.5_a") == "runs/mine-1.5_a");
+  CHECK(ShellWord("") == "''");
+  CHECK(ShellWord("runs/my run") == "'runs/my run'");
+  CHECK(ShellWord("a'b") == "'a'\\''b'");
+  CHECK(ShellWord("$(ls)~*") == "'$(ls)~*'");
+}
+
 }  // namespace
 }  // namespace equipoise

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "configs/base/error.h"
+#include "configs/base/shown_text.h"
 #include "configs/yaml/config_json.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/common/json_difference.h"
@@ -111,11 +112,11 @@ void CheckSections(const std::string& checkpoint_dir, const Json& saved, const J
   }
   if (Content(saved) == Content(current)) return;
   throw ConfigError(fmt::format(
-      "{0}: made from other samples: records of data.train, their pictures' sizes or the tokenizer "
+      "{}: made from other samples: records of data.train, their pictures' sizes or the tokenizer "
       "changed since, or another version of this program made it, which counts tokens otherwise; "
       "put back what it was, or start anew in another run.dir, from these weights with "
-      "`equipoise export {0} --out FOLDER` and model.hf",
-      checkpoint_dir));
+      "`equipoise export {} --out FOLDER` and model.hf",
+      checkpoint_dir, ShellWord(checkpoint_dir)));
 }
 
 std::string SettingsDifference(const Json& saved, const Json& current) {

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "configs/base/shown_text.h"
 #include "parallel/comm/mpi_environment.h"
 #include "trainer/common/logging.h"
 #include "trainer/device/memory_stats.h"
@@ -189,7 +190,7 @@ void Trainer::Finish(const std::vector<AnsweredSource>& answers) {
   if (context_.rank() == 0) {
     spdlog::info(
         "last checkpoint: {}; `equipoise export {} --out FOLDER` makes a Hugging Face folder of it",
-        inputs_.checkpoints.newest(), folder_->dir());
+        inputs_.checkpoints.newest(), ShellWord(folder_->dir()));
     if (IsWithinRound(context_.config.train, state_.step))
       spdlog::info("within a round of train.diloco that is of the weights with which it began");
   }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "configs/base/error.h"
+#include "configs/base/shown_text.h"
 #include "configs/yaml/yaml_writer.h"
 #include "data/text/tokenizer.h"
 #include "models/families/adapters.h"
@@ -238,9 +239,9 @@ ModelConfig GivenConfig(const ModelSection& model) {
   if (!model.hf.empty() && !std::filesystem::exists(model.hf + "/config.json") &&
       std::filesystem::is_directory(model.hf + "/checkpoints")) {
     throw DataError(
-        fmt::format("model.hf: {0}: is a run folder; `equipoise export {0} --out FOLDER` makes a "
+        fmt::format("model.hf: {}: is a run folder; `equipoise export {} --out FOLDER` makes a "
                     "model's folder of it",
-                    model.hf));
+                    model.hf, ShellWord(model.hf)));
   }
   if (!model.hf.empty() && !std::filesystem::exists(model.hf + "/config.json") &&
       !std::filesystem::exists(PeftConfigFile(model.hf))) {
