@@ -248,6 +248,7 @@ constexpr auto kChoices = std::to_array<FamiliarChoice>({
      "write internvl2_5"},
     {kTemplate, " internvl internvl2 ", "write internlm2-chat or Hermes-2, by its language model"},
     {kTemplate, " phi phi3 ", "write phi-3"},
+    {kTemplate, " phi4 phi_4 ", "write phi-4"},
 });
 
 // Whether a word is among those of a list in which spaces stand around each.

@@ -1,53 +1,13 @@
 #pragma once
 
 #include <array>
-#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "data/settings/chat_template_form.h"
+
 namespace equipoise {
-
-// What stands around the text of one speaker's turn. Added tokens of the tokenizer in it are
-// tokens, everything else is text, which is cut into words together with the turn's.
-struct TurnForm {
-  std::string_view before, after;
-  bool trim = false;  // the turn's text without the white space around it
-};
-
-// Where a system text stands.
-enum class SystemPlace : uint8_t {
-  kTurn,       // in a turn of its own, the first
-  kFirstUser,  // in the first user turn, before its text
-  kLastUser,   // in the last user turn, before its text
-};
-
-// Thoughts of answers, `<think>` to `</think>` (data/text/thoughts.h): text as any; as Qwen3's,
-// trained, an empty one where there is none; left out, and an empty one ends the prompt.
-enum class Thinking : uint8_t { kNone, kOn, kOff };
-
-// A chat template as data: the text of a conversation, and what of it is trained, which are the
-// assistant's turns from `lead` to the end of `answer.after`.
-struct ChatTemplateForm {
-  std::string_view name;    // of data.template
-  std::string_view system;  // where a record has none; empty: no system text then
-  TurnForm system_turn, user, answer;
-  std::string_view lead;         // before an answer; no part of the prompt for one
-  std::string_view rest;         // after an answer, not trained
-  std::string_view end_of_turn;  // the token in answer.after that ends an answer; empty: none
-  std::string_view begin;        // before the first turn
-  std::string_view finish;       // after the last turn of a whole conversation, not trained
-  bool tokenizer_begin = false;  // Tokenizer::begin_token() before the first turn
-  bool pictures_only = false;    // user turns without their text
-  bool takes_tools = false;      // descriptions of functions behind the system text, as Qwen's
-  Thinking thinking = Thinking::kNone;
-  SystemPlace place = SystemPlace::kTurn;
-  std::array<std::string_view, 4> tokens = {};  // that the tokenizer must have
-  // Texts that all stand in a Jinja template of this form, and one that does not. A folder's
-  // template is of the last form that fits; one without marks is never meant.
-  std::array<std::string_view, 3> marks = {};
-  std::string_view never = {};
-};
 
 // System texts of InternVL: conversation.py of OpenGVLab's code.
 inline constexpr std::string_view kInternVl2System =
@@ -82,6 +42,7 @@ constexpr ChatTemplateForm ChatMl(std::string_view name, std::string_view system
 constexpr ChatTemplateForm WithMarks(ChatTemplateForm form, std::string_view one,
                                      std::string_view two = "", std::string_view three = "") {
   form.marks = {one, two, three};
+  form.never = {"<|im_sep|>"};  // Phi-4's, in place of a line break
   return form;
 }
 
@@ -141,7 +102,7 @@ constexpr ChatTemplateForm Llama3() {
   form.begin = "<|begin_of_text|>";
   form.tokens = {"<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"};
   form.marks = {"<|start_header_id|>", "<|eot_id|>"};
-  form.never = "Cutting Knowledge Date";  // Llama 3.1's, with a date in its system text
+  form.never = {"Cutting Knowledge Date"};  // Llama 3.1's, with a date in its system text
   return form;
 }
 
@@ -158,7 +119,7 @@ constexpr ChatTemplateForm Mistral(bool v3) {
   form.place = v3 ? SystemPlace::kLastUser : SystemPlace::kFirstUser;
   form.tokens = {"<s>", "</s>"};
   form.marks = {"[INST] ", v3 ? "\"[/INST]\"" : " [/INST]", "system_message"};
-  form.never = "<<SYS>>";
+  form.never = {"<<SYS>>"};
   return form;
 }
 
@@ -173,6 +134,19 @@ constexpr ChatTemplateForm Phi3() {
   form.finish = "<|endoftext|>";
   form.tokens = {"<|user|>", "<|assistant|>", "<|end|>", "<|endoftext|>"};
   form.marks = {"<|user|>", "<|end|>", "eos_token"};
+  return form;
+}
+
+// Phi-4's, which has ChatML's tokens with one more behind the role.
+constexpr ChatTemplateForm Phi4() {
+  ChatTemplateForm form;
+  form.name = "phi-4";
+  form.system_turn = {"<|im_start|>system<|im_sep|>", "<|im_end|>"};
+  form.user = {"<|im_start|>user<|im_sep|>", "<|im_end|>"};
+  form.answer = {"<|im_start|>assistant<|im_sep|>", "<|im_end|>"};
+  form.end_of_turn = "<|im_end|>";
+  form.tokens = {"<|im_start|>", "<|im_sep|>", "<|im_end|>"};
+  form.marks = {"<|im_start|>", "<|im_sep|>", "<|im_end|>"};
   return form;
 }
 
@@ -218,6 +192,7 @@ inline constexpr std::array kChatTemplates = {
     Mistral(/*v3=*/true),
     Phi3(),
     Phi3Chat(),
+    Phi4(),
     Plain(),
 };
 

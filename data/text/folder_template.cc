@@ -58,25 +58,25 @@ constexpr std::array kVariants = {
             "spaces that this form has before [INST] and before an answer"},
 };
 
-const Variant* VariantOf(std::string_view jinja) {
+// Whether all `marks` of a form or a variant stand in a text, and none of `never`.
+bool HasMarks(std::string_view jinja, const auto& of) {
   const auto has = [&](std::string_view mark) { return jinja.find(mark) != jinja.npos; };
+  const auto barred = [&](std::string_view mark) { return !mark.empty() && has(mark); };
+  return std::all_of(of.marks.begin(), of.marks.end(), has) &&
+         std::none_of(of.never.begin(), of.never.end(), barred);
+}
+
+const Variant* VariantOf(std::string_view jinja) {
   for (const Variant& variant : kVariants) {
-    const bool barred =
-        std::any_of(variant.never.begin(), variant.never.end(),
-                    [&](std::string_view text) { return !text.empty() && has(text); });
-    if (!barred && std::all_of(variant.marks.begin(), variant.marks.end(), has)) return &variant;
+    if (HasMarks(jinja, variant)) return &variant;
   }
   return nullptr;
 }
 
 const ChatTemplateForm* FormOfMarks(std::string_view jinja) {
-  const auto has = [&](std::string_view mark) { return jinja.find(mark) != jinja.npos; };
   const ChatTemplateForm* found = nullptr;
   for (const ChatTemplateForm& form : kChatTemplates) {
-    const bool fits = !form.marks[0].empty() &&
-                      std::all_of(form.marks.begin(), form.marks.end(), has) &&
-                      (form.never.empty() || !has(form.never));
-    if (fits) found = &form;
+    if (!form.marks[0].empty() && HasMarks(jinja, form)) found = &form;
   }
   return found;
 }

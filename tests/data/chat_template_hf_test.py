@@ -64,6 +64,11 @@ PHI3_TEXT = ("{% for m in messages %}{{ '<|' + m['role'] + '|>' + '\\n' }}"
              "'<|end|>' }}{% endgeneration %}{{ '\\n' }}{% else %}{{ m['content'] + '<|end|>\\n' }}"
              "{% endif %}{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>\\n' }}"
              "{% else %}{{ eos_token }}{% endif %}")
+PHI4_TEXT = ("{% for m in messages %}{% if m['role'] == 'assistant' %}"
+             "{{ '<|im_start|>assistant<|im_sep|>' }}{% generation %}{{ m['content'] + "
+             "'<|im_end|>' }}{% endgeneration %}{% else %}{{ '<|im_start|>' + m['role'] + "
+             "'<|im_sep|>' + m['content'] + '<|im_end|>' }}{% endif %}{% endfor %}"
+             "{% if add_generation_prompt %}{{ '<|im_start|>assistant<|im_sep|>' }}{% endif %}")
 
 
 def mistral(first, inside, before, close):
@@ -134,6 +139,7 @@ def cases():
     add("qwen2_5", byte_level(special, QWEN3), chatml(QWEN25_SYSTEM), None, "<|im_end|>")
     add("llama-3", byte_level(LLAMA3 + ["<image>"]), LLAMA3_TEXT, "<|begin_of_text|>", "<|eot_id|>",
         image="<image>")
+    add("phi-4", byte_level(CHATML + ["<|im_sep|>"]), PHI4_TEXT, None, "<|im_end|>")
     for legacy in (False, True):
         llama = lambda more=("<image>",), legacy=legacy, **flags: fallback(more, legacy, **flags)
         add("vicuna_v1", llama(), VICUNA, "<s>", "</s>", image="<image>")

@@ -53,6 +53,7 @@ TEST_CASE("what a folder's template writes beyond its form is told", "[data][cpu
         {"<|im_start|> <|im_end|> </think>", "qwen3", ""},
         {"</think> <|im_end|> '<|im_start|>assistant\\n<think>\\n'", "qwen3",
          "begins a thought in every prompt"},
+        {"'<|im_start|>user<|im_sep|>' + message['content'] + '<|im_end|>'", "phi-4", ""},
         {"[INST] ", "", ""}}) {
     CAPTURE(row.jinja);
     const ChatTemplateForm* form = RecognizeTemplate(row.jinja);
