@@ -81,6 +81,47 @@ const ChatTemplateForm* FormOfMarks(std::string_view jinja) {
   return found;
 }
 
+// Published templates that write what their forms do, and more where functions are described. The
+// rest of what marks tell may have other line breaks, or no end behind an answer.
+struct Published {
+  std::string_view form;
+  std::array<std::string_view, 2> marks;  // that all stand in it
+};
+
+constexpr std::string_view kFunctions = "# Tools";
+
+constexpr std::array kPublished = {
+    Published{"qwen2-vl", {kQwen2System}},         // Qwen2, Qwen2-VL, Qwen2.5-VL
+    Published{"qwen2_5", {kQwen25System}},         // Qwen2.5
+    Published{"qwen3", {kFunctions, "</think>"}},  // Qwen3, Qwen3-VL's Thinking models
+    Published{"chatml", {kFunctions}},             // Qwen3's without thoughts, Qwen3-VL
+    Published{"chatml", {"<IMG_CONTEXT>"}},        // InternVL in Transformers' form
+};
+
+// Whether a system text of its own stands in a template of ChatML: what follows the role is neither
+// the end of a string nor of a line of the template.
+bool HasSystemText(std::string_view jinja) {
+  constexpr std::string_view kRole = "<|im_start|>system\\n";
+  for (size_t at = jinja.find(kRole); at != jinja.npos; at = jinja.find(kRole, at + 1)) {
+    const std::string_view rest = jinja.substr(at + kRole.size());
+    if (!rest.empty() && rest.front() != '\'' && rest.front() != '"') return true;
+  }
+  return false;
+}
+
+// Whether config.json has an encoder of pictures.
+bool HasEncoder(const std::string& folder) {
+  const std::string path = (std::filesystem::path(folder) / "config.json").string();
+  const FileText file = ReadRegularFile(path, kLongest);
+  if (!file.problem.empty()) return false;
+  try {
+    const Json json = ParseJson(file.text, path);
+    return json.is_object() && json.contains("vision_config");
+  } catch (const DataError&) {  // its reader says what is wrong with it
+    return false;
+  }
+}
+
 }  // namespace
 
 const ChatTemplateForm* RecognizeTemplate(std::string_view jinja) {
@@ -95,6 +136,17 @@ std::string_view TemplateNote(std::string_view jinja) {
   return variant == nullptr ? "" : variant->note;
 }
 
+bool RendersItsForm(std::string_view jinja) {
+  if (FormOfJinjaTemplate(jinja) != nullptr) return true;
+  const ChatTemplateForm* form = RecognizeTemplate(jinja);
+  if (form == nullptr || (form->system.empty() && HasSystemText(jinja))) return false;
+  return std::any_of(kPublished.begin(), kPublished.end(), [&](const Published& published) {
+    return published.form == form->name &&
+           std::all_of(published.marks.begin(), published.marks.end(),
+                       [&](std::string_view mark) { return jinja.find(mark) != jinja.npos; });
+  });
+}
+
 const ChatTemplateForm* FolderTemplate(const std::string& folder) {
   const std::string jinja = FolderJinja(folder);
   return jinja.empty() ? nullptr : RecognizeTemplate(jinja);
@@ -104,8 +156,12 @@ std::string FolderJinja(const std::string& folder) {
   const std::filesystem::path where(folder);
   FileText jinja = ReadRegularFile((where / "chat_template.jinja").string(), kLongest);
   if (jinja.problem.empty()) return std::move(jinja.text);
-  for (const char* name :
-       {"tokenizer_config.json", "chat_template.json", "processor_config.json"}) {
+  using Names = std::array<const char*, 3>;
+  const Names names =
+      HasEncoder(folder)
+          ? Names{"processor_config.json", "chat_template.json", "tokenizer_config.json"}
+          : Names{"tokenizer_config.json", "chat_template.json", "processor_config.json"};
+  for (const char* name : names) {
     const std::string path = (where / name).string();
     const FileText file = ReadRegularFile(path, kLongest);
     if (!file.problem.empty()) continue;

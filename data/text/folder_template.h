@@ -16,9 +16,14 @@ const ChatTemplateForm* RecognizeTemplate(std::string_view jinja);
 // nothing is known.
 std::string_view TemplateNote(std::string_view jinja);
 
+// Whether a Jinja template is known to write what the form that it is taken for does: one of
+// JinjaTemplate(), or a published one of Qwen's or InternVL's, which may describe functions too.
+bool RendersItsForm(std::string_view jinja);
+
 // The Jinja text of a model folder: chat_template.jinja, or `chat_template` of
-// tokenizer_config.json, chat_template.json or processor_config.json. Empty: it has none, or no
-// readable file.
+// tokenizer_config.json, chat_template.json or processor_config.json. Of a model with an encoder
+// the last comes first: Transformers' processor reads the last two alone, a tokenizer the first.
+// Empty: it has none, or no readable file.
 std::string FolderJinja(const std::string& folder);
 
 // RecognizeTemplate() of it; null where the folder has none, too.

@@ -6,6 +6,7 @@
 #include "configs/base/error.h"
 #include "data/text/chat_template.h"
 #include "data/text/folder_template.h"
+#include "data/text/jinja_template.h"
 #include "tests/data/temporary_folder.h"
 #include "tests/data/tiny_tokenizer.h"
 
@@ -31,6 +32,13 @@ TEST_CASE("a folder's own template is told by its text", "[data][cpu]") {
   write("tokenizer_config.json", R"({"chat_template": [{"name": "tool_use", "template": "x"},
         {"name": "default", "template": "<|start_header_id|> <|eot_id|>"}]})");
   CHECK(name() == "llama-3");
+  // A tokenizer reads its own file; over an encoder a processor reads those of pictures.
+  write("chat_template.json", R"({"chat_template": "<|im_start|> </think>"})");
+  CHECK(name() == "llama-3");
+  write("config.json", R"({"vision_config": {}})");
+  CHECK(name() == "qwen3");
+  write("processor_config.json", R"({"chat_template": "USER: ASSISTANT:"})");
+  CHECK(name() == "vicuna_v1");
   write("chat_template.jinja", "<|im_start|> <|im_end|>");
   CHECK(name() == "chatml");
   write("chat_template.jinja", "nothing");
@@ -61,6 +69,36 @@ TEST_CASE("what a folder's template writes beyond its form is told", "[data][cpu
     const std::string note(TemplateNote(row.jinja));
     CHECK(note.empty() == row.note.empty());
     CHECK(note.find(row.note) != note.npos);
+  }
+}
+
+TEST_CASE("what only looks like a form is not known to render it", "[data][cpu]") {
+  const std::string turn = "{{ '<|im_start|>' + message['role'] + '\\n' }}{{ '<|im_end|>\\n' }}";
+  const std::string tools = "{{- '<|im_start|>system\\n' }}# Tools" + turn;
+  struct Row {
+    std::string jinja, form;
+    bool known = false;
+  };
+  for (const Row& row : {
+           Row{turn, "chatml"},
+           {tools, "chatml", true},
+           {tools + "{{- '<|im_start|>system\\nBe brief.<|im_end|>\\n' }}", "chatml"},
+           {turn + "{{ '<IMG_CONTEXT>\\n' }}", "chatml", true},
+           {turn + "</think>", "qwen3"},
+           {tools + "</think>", "qwen3", true},
+           {tools + std::string(kQwen25System), "qwen2_5", true},
+           {"<|im_start|>system\n" + std::string(kQwen2System) + "<|im_end|>\n", "qwen2-vl", true},
+           // LLaVA-OneVision's has no line breaks: it is that of no form.
+           {"{{'<|im_start|>' + message['role'] + ' '}}{{ '<image>\\n' }}{{'<|im_end|>'}}", ""},
+           {"{{ message['role'].upper() + ': ' }}{{ 'ASSISTANT:' }}", "vicuna_v1"},
+           {"[INST] <<SYS>>", "llama-2"},
+           {"<|start_header_id|> <|eot_id|>", "llama-3"},
+           {JinjaTemplate(*FindChatTemplate("vicuna_v1"), {"", "", ""}), "vicuna_v1", true},
+       }) {
+    CAPTURE(row.jinja);
+    const ChatTemplateForm* form = RecognizeTemplate(row.jinja);
+    CHECK((form == nullptr ? "" : std::string(form->name)) == row.form);
+    CHECK(RendersItsForm(row.jinja) == row.known);
   }
 }
 

@@ -146,11 +146,17 @@ def main():
     check_adapters(results, folder, config)
     # Over a folder with a template of its own.
     with open(f"{folder}/model/chat_template.jinja", "w") as file:
-        file.write("{{ '<|im_start|>' }} {{ '<|im_end|>' }}")
+        file.write("{{ '<|im_start|>' }} {{ '<|im_end|>' }}{# # Tools, as in Qwen3-VL's #}")
     _, out = check_export(results, folder, config, "own", data__template="chatml")
     with open(f"{out}/chat_template.jinja") as file:
         results.check("the same template stays as it is",
                       file.read().startswith("{{ '<|im_start|>' }}"))
+    with open(f"{folder}/model/chat_template.jinja", "w") as file:
+        file.write("{{ '<|im_start|>' }} {{ '<|im_end|>' }}")
+    _, out = check_export(results, folder, config, "like", data__template="chatml")
+    with open(f"{out}/chat_template.jinja") as file:
+        results.check("one that only looks like it is written anew",
+                      "data.template chatml" in file.readline())
     check_export(results, folder, config, "system", data__system="Be brief.")
     _, out = check_export(results, folder, config, "other", data__template="qwen3_no_thinking")
     with open(f"{out}/chat_template.jinja") as file:

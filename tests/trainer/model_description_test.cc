@@ -90,7 +90,8 @@ TEST_CASE("a chat template takes the place of the folder's", "[trainer][cpu]") {
   const Folders folders;
   folders.folder.Write("llm/tokenizer_config.json",
                        R"({"chat_template": "{{ messages }}", "model_max_length": 512})");
-  folders.folder.Write("llm/chat_template.json", R"({"chat_template": "{{ messages }}"})");
+  for (const char* name : {"llm/chat_template.json", "llm/processor_config.json"})
+    folders.folder.Write(name, R"({"chat_template": "{{ messages }}"})");
   for (const auto& [vision, picture] : {std::pair("clip", "<image>"), {"vit", "<IMG_CONTEXT>"}}) {
     const Tokenizer tokenizer = folders.Describe(vision);
     const std::string out = folders.folder / "out";
@@ -109,6 +110,7 @@ TEST_CASE("a chat template takes the place of the folder's", "[trainer][cpu]") {
     CHECK_FALSE(SystemOfJinjaTemplate("{%- set system = 'not ours' -%}"));
     CHECK_FALSE(folders.Read("tokenizer_config.json").contains("chat_template"));
     CHECK(folders.Read("tokenizer_config.json")["model_max_length"] == 512);
+    CHECK_FALSE(folders.Read("processor_config.json").contains("chat_template"));
     CHECK_FALSE(std::filesystem::exists(out + "/chat_template.json"));
   }
 }

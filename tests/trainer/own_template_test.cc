@@ -77,7 +77,7 @@ TEST_CASE("data.template: auto is the folder's own", "[trainer][cpu]") {
                      "that this run is to teach"));
 
   SECTION("who reads the folder alone asks as the run trains") {
-    folder.Write("chat_template.jinja", "<|im_start|> </think>");
+    folder.Write("chat_template.jinja", "<|im_start|> </think> # Tools");
     const ModelConfig model = ModelConfigOf(config.model);
     const auto same = [&](const char* name, const char* system) {
       config.data.chat_template = name;
@@ -88,10 +88,31 @@ TEST_CASE("data.template: auto is the folder's own", "[trainer][cpu]") {
     CHECK(same("plain", "Be kind."));
     CHECK_FALSE(same("qwen3", "Be kind."));
     CHECK_FALSE(same("qwen3_no_thinking", ""));
+    folder.Write("chat_template.jinja", "<|im_start|> </think>");  // it only looks like it
+    CHECK_FALSE(same("qwen3", ""));
+    folder.Write("chat_template.jinja", "[INST] <<SYS>>");
+    CHECK_FALSE(same("llama-2", ""));
     const ChatTemplateForm& form = *FindChatTemplate("qwen3_no_thinking");
     folder.Write("chat_template.jinja", JinjaTemplate(form, {"Be kind.", "", ""}));
     CHECK(same("qwen3_no_thinking", "Be kind."));
     CHECK_FALSE(same("qwen3_no_thinking", ""));
+  }
+  SECTION("no template of LLaVA's folders renders what it was trained with") {
+    folder.Write("config.json", R"({"model_type": "llava", "vision_config": {
+        "model_type": "clip_vision_model", "hidden_size": 32, "image_size": 28,
+        "intermediate_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2,
+        "patch_size": 14}, "image_token_index": 305, "text_config": )" +
+                                    std::string(kLlama) + "}");
+    const ModelConfig model = ModelConfigOf(config.model);
+    const auto same = [&](const std::string& jinja, const char* name) {
+      folder.Write("chat_template.jinja", jinja);
+      config.data.chat_template = name;
+      return AnswersAsFolder(config.data, model, folder.path());
+    };
+    config.data.system = "";
+    CHECK_FALSE(same("{{ message['role'].upper() + ': ' }}{{ 'ASSISTANT:' }}", "vicuna_v1"));
+    CHECK_FALSE(same("<|im_start|> <|im_end|> # Tools", "chatml"));
+    CHECK(same(JinjaTemplate(*FindChatTemplate("vicuna_v1"), {"", "", ""}), "vicuna_v1"));
   }
   SECTION("of the language model of a model from parts") {
     const TemporaryFolder encoder;

@@ -274,9 +274,10 @@ void WriteChatTemplate(const ChatTemplate& chat, const std::string& folder) {
   const SmallFiles files(folder);
   // Transformers would read another template from these too, or before it.
   files.Remove("chat_template.json");
-  if (files.Has("tokenizer_config.json")) {
-    Json json = files.Read("tokenizer_config.json");
-    if (json.erase("chat_template") > 0) files.Write("tokenizer_config.json", json);
+  for (const char* name : {"tokenizer_config.json", "processor_config.json"}) {
+    if (!files.Has(name)) continue;
+    Json json = files.Read(name);
+    if (json.erase("chat_template") > 0) files.Write(name, json);
   }
   files.WriteText(kTemplate, chat.Jinja());
 }

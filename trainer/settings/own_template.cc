@@ -57,7 +57,13 @@ ChosenTemplate ChooseTemplate(const ModelConfig& model, const std::string& folde
 bool AnswersAsFolder(const DataConfig& data, const ModelConfig& model, const std::string& folder) {
   if (data.chat_template == "plain") return true;
   const ChosenTemplate own = ChooseTemplate(model, folder);
-  return own.name == data.chat_template && own.system == data.system;
+  if (own.name != data.chat_template || own.system != data.system) return false;
+  const std::string jinja = FolderJinja(folder);
+  // OpenGVLab's code renders what config.json names.
+  if (FormOfJinjaTemplate(jinja) != nullptr || FolderSettingsOf(model, folder).chat_template)
+    return true;
+  // None of LLaVA's is one that it was trained with; Qwen's in such a folder shows no picture.
+  return !model.model_type.starts_with("llava") && RendersItsForm(jinja);
 }
 
 void ResolveTemplate(RunConfig* config) {

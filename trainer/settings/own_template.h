@@ -32,7 +32,8 @@ struct ChosenTemplate {
 ChosenTemplate ChooseTemplate(const ModelConfig& model, const std::string& folder);
 
 // Whether who reads the folder alone asks as the run of `data` trains: in the same template, with
-// the same system text where a record has none. True for `plain`, in which no question is answered.
+// the same system text where a record has none, and the folder's text is known to render that and
+// does not only look like it. True for `plain`, in which no question is answered.
 bool AnswersAsFolder(const DataConfig& data, const ModelConfig& model, const std::string& folder);
 
 // Sets data.template where it is `auto`, and data.system where it is empty then: to those of the
