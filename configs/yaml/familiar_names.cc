@@ -249,6 +249,7 @@ constexpr auto kChoices = std::to_array<FamiliarChoice>({
     {kTemplate, " internvl internvl2 ", "write internlm2-chat or Hermes-2, by its language model"},
     {kTemplate, " phi phi3 ", "write phi-3"},
     {kTemplate, " phi4 phi_4 ", "write phi-4"},
+    {kTemplate, " phi4_mini phi_4_mini ", "write phi-4-mini"},
 });
 
 // Whether a word is among those of a list in which spaces stand around each.

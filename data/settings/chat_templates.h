@@ -138,6 +138,20 @@ constexpr ChatTemplateForm Phi3() {
   return form;
 }
 
+// Phi-4-mini's: Phi-3's without line breaks.
+constexpr ChatTemplateForm Phi4Mini() {
+  ChatTemplateForm form;
+  form.name = "phi-4-mini";
+  form.system_turn = {"<|system|>", "<|end|>"};
+  form.user = {"<|user|>", "<|end|>"};
+  form.answer = {"<|assistant|>", "<|end|>"};
+  form.end_of_turn = "<|end|>";
+  form.finish = "<|endoftext|>";
+  form.tokens = {"<|user|>", "<|assistant|>", "<|end|>", "<|endoftext|>"};
+  form.marks = {"'|>' + message['content'] + '<|end|>'", "'<|assistant|>'", "eos_token"};
+  return form;
+}
+
 // Phi-4's, which has ChatML's tokens with one more behind the role.
 constexpr ChatTemplateForm Phi4() {
   ChatTemplateForm form;
@@ -194,6 +208,7 @@ inline constexpr std::array kChatTemplates = {
     Phi3(),
     Phi3Chat(),
     Phi4(),
+    Phi4Mini(),
     Plain(),
 };
 

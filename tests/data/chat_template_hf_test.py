@@ -69,6 +69,13 @@ PHI4_TEXT = ("{% for m in messages %}{% if m['role'] == 'assistant' %}"
              "'<|im_end|>' }}{% endgeneration %}{% else %}{{ '<|im_start|>' + m['role'] + "
              "'<|im_sep|>' + m['content'] + '<|im_end|>' }}{% endif %}{% endfor %}"
              "{% if add_generation_prompt %}{{ '<|im_start|>assistant<|im_sep|>' }}{% endif %}")
+# Its published line is in a comment; `generation` has no place in it.
+PHI4_MINI_TEXT = ("{% for m in messages %}{# '<|' + message['role'] + '|>' + message['content'] + "
+                  "'<|end|>' #}{{ '<|' + m['role'] + '|>' }}{% if m['role'] == 'assistant' %}"
+                  "{% generation %}{{ m['content'] + '<|end|>' }}{% endgeneration %}{% else %}"
+                  "{{ m['content'] + '<|end|>' }}{% endif %}{% endfor %}"
+                  "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% else %}{{ eos_token }}"
+                  "{% endif %}")
 
 
 def mistral(first, inside, before, close):
@@ -140,6 +147,7 @@ def cases():
     add("llama-3", byte_level(LLAMA3 + ["<image>"]), LLAMA3_TEXT, "<|begin_of_text|>", "<|eot_id|>",
         image="<image>")
     add("phi-4", byte_level(CHATML + ["<|im_sep|>"]), PHI4_TEXT, None, "<|im_end|>")
+    add("phi-4-mini", byte_level(PHI3), PHI4_MINI_TEXT, None, "<|endoftext|>")
     for legacy in (False, True):
         llama = lambda more=("<image>",), legacy=legacy, **flags: fallback(more, legacy, **flags)
         add("vicuna_v1", llama(), VICUNA, "<s>", "</s>", image="<image>")

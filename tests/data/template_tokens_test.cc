@@ -62,6 +62,9 @@ TEST_CASE("what a folder's template writes beyond its form is told", "[data][cpu
         {"</think> <|im_end|> '<|im_start|>assistant\\n<think>\\n'", "qwen3",
          "begins a thought in every prompt"},
         {"'<|im_start|>user<|im_sep|>' + message['content'] + '<|im_end|>'", "phi-4", ""},
+        {"{{ '<|' + message['role'] + '|>' + message['content'] + '<|end|>' }}"
+         "{{ '<|assistant|>' }}{{ eos_token }}",
+         "phi-4-mini", ""},
         {"[INST] ", "", ""}}) {
     CAPTURE(row.jinja);
     const ChatTemplateForm* form = RecognizeTemplate(row.jinja);
