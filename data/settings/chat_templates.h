@@ -6,23 +6,9 @@
 #include <vector>
 
 #include "data/settings/chat_template_form.h"
+#include "data/settings/system_texts.h"
 
 namespace equipoise {
-
-// System texts of InternVL: conversation.py of OpenGVLab's code.
-inline constexpr std::string_view kInternVl2System =
-    "你是由上海人工智能实验室联合商汤科技开发的书生多模态大模型，英文名叫InternVL, "
-    "是一个有用无害的人工智能助手。";
-inline constexpr std::string_view kInternVl25System =
-    "你是书生·万象，英文名是InternVL，是由上海人工智能实验室、清华大学及多家合作单位联合开发的多模"
-    "态大语言模型。";
-// Vicuna's, conversation.py of LLaVA's code (vicuna_v1).
-inline constexpr std::string_view kVicunaSystem =
-    "A chat between a curious user and an artificial intelligence assistant. The assistant gives "
-    "helpful, detailed, and polite answers to the user's questions.";
-inline constexpr std::string_view kQwen2System = "You are a helpful assistant.";
-inline constexpr std::string_view kQwen25System =
-    "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.";
 
 // ChatML: each turn is <|im_start|>, the role, a line break, the text, <|im_end|> and `newline`.
 constexpr ChatTemplateForm ChatMl(std::string_view name, std::string_view system,
@@ -124,6 +110,17 @@ constexpr ChatTemplateForm Mistral(bool v3) {
   return form;
 }
 
+// LLaVA-NeXT's over Mistral (mistral_instruct): Llama 2's, with <s> before the first turn alone.
+constexpr ChatTemplateForm LlavaMistral() {
+  ChatTemplateForm form = Llama2();
+  form.name = "llava-mistral";
+  form.user = {"[INST] ", " [/INST]"};
+  form.answer = {"", " </s>"};
+  form.begin = "<s>";
+  form.marks = {"[INST] ", " [/INST]", "'equalto', 'image'"};
+  return form;
+}
+
 constexpr ChatTemplateForm Phi3() {
   ChatTemplateForm form;
   form.name = "phi-3";
@@ -205,6 +202,7 @@ inline constexpr std::array kChatTemplates = {
     Llama3(),
     Mistral(/*v3=*/false),
     Mistral(/*v3=*/true),
+    LlavaMistral(),
     Phi3(),
     Phi3Chat(),
     Phi4(),

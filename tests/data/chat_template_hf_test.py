@@ -53,6 +53,12 @@ LLAMA2 = (SYSTEM_FIRST + "{% for m in rest %}{% if loop.first and system_message
           "{% else %}{% set text = m['content'] %}{% endif %}{% if m['role'] == 'user' %}"
           "{{ bos_token + '[INST] ' + text.strip() + ' [/INST]' }}{% else %}{% generation %}"
           "{{ ' ' + text.strip() + ' ' + eos_token }}{% endgeneration %}{% endif %}{% endfor %}")
+LLAVA_MISTRAL = ("{{ bos_token }}" + SYSTEM_FIRST + "{# selectattr('type', 'equalto', 'image') #}"
+                 "{% for m in rest %}{% if m['role'] == 'user' %}{{ '[INST] ' }}"
+                 "{% if loop.first and system_message is defined %}"
+                 "{{ '<<SYS>>\\n' + system_message + '\\n<</SYS>>\\n\\n' }}{% endif %}"
+                 "{{ m['content'] + ' [/INST]' }}{% else %}{% generation %}"
+                 "{{ ' ' + m['content'] + ' </s>' }}{% endgeneration %}{% endif %}{% endfor %}")
 LLAMA3_TEXT = ("{{ bos_token }}{% for m in messages %}{{ '<|start_header_id|>' + m['role'] + "
                "'<|end_header_id|>\\n\\n' }}{% if m['role'] == 'assistant' %}{% generation %}"
                "{{ m['content'] | trim + '<|eot_id|>' }}{% endgeneration %}{% else %}"
@@ -154,6 +160,7 @@ def cases():
         add("llama-2", llama(), LLAMA2, "<s>", "</s>", image="<image>")
         add("mistral-v1", llama(), mistral(True, "m['content']", " ", " [/INST]"), "<s>", "</s>",
             image="<image>")
+        add("llava-mistral", llama(), LLAVA_MISTRAL, "<s>", "</s>", image="<image>")
         v3 = mistral(False, "m['content']|trim", "", "[/INST]")
         add("mistral-v3", llama(), v3, "<s>", "</s>", image="<image>")
         add("mistral-v3", llama(("[INST]", "[/INST]")), v3, "<s>", "</s>")

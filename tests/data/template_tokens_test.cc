@@ -95,6 +95,8 @@ TEST_CASE("what only looks like a form is not known to render it", "[data][cpu]"
            {"{{'<|im_start|>' + message['role'] + ' '}}{{ '<image>\\n' }}{{'<|im_end|>'}}", ""},
            {"{{ message['role'].upper() + ': ' }}{{ 'ASSISTANT:' }}", "vicuna_v1"},
            {"[INST] <<SYS>>", "llama-2"},
+           {"<<SYS>> {{ '[INST] ' }} selectattr('type', 'equalto', 'image') {{' [/INST]' }}",
+            "llava-mistral"},
            {"<|start_header_id|> <|eot_id|>", "llama-3"},
            {JinjaTemplate(*FindChatTemplate("vicuna_v1"), {"", "", ""}), "vicuna_v1", true},
        }) {
@@ -126,7 +128,7 @@ TEST_CASE("a template names what it lacks", "[data][cpu]") {
   CHECK_THROWS_WITH(ChatTemplate("chatml", "", &llama),
                     Catch::EndsWith("which the vocabulary lacks; use the data.template that the "
                                     "model was trained with; the vocabulary fits vicuna_v1, "
-                                    "llama-2, mistral-v1, mistral-v3"));
+                                    "llama-2, mistral-v1, mistral-v3, llava-mistral"));
 }
 
 TEST_CASE("a token without a row is refused where the form or a picture needs it", "[data][cpu]") {

@@ -43,6 +43,59 @@ TEST_CASE("another template than the folder's own is told", "[trainer][cpu]") {
   CHECK(line("<|im_start|> </think>", "chatml").empty());
 }
 
+TEST_CASE("LLaVA's folders are trained with what their authors trained with", "[trainer][cpu]") {
+  const TemporaryFolder folder;
+  RunConfig config;
+  config.model.hf = folder.path();
+  // What chat_template.json of a published folder has; the tokenizer's is the language model's.
+  const std::string onevision =
+      "{{'<|im_start|>' + message['role'] + ' '}}{{ '<image>\\n' }}{{'<|im_end|>'}}";
+  const std::string mistral =
+      "{{ '<<SYS>>\\n' }}{{ '[INST] ' }}{% for content in message['content'] | "
+      "selectattr('type', 'equalto', 'image') %}{{ '<image>\\n' }}{% endfor %}{{' [/INST]' }}";
+  struct Row {
+    const char *form, *text;
+    std::string jinja, name;
+  };
+  for (const Row& row : {Row{"llava", "llama", "", "vicuna_v1"},
+                         {"llava", "llama", "{{ 'ASSISTANT:' }}", "vicuna_v1"},
+                         {"llava", "qwen2", onevision, "qwen2-vl"},
+                         {"llava_next", "mistral", "", "llava-mistral"},
+                         {"llava_next", "mistral", mistral, "llava-mistral"},
+                         {"llava_onevision", "qwen2", onevision, "qwen2-vl"}}) {
+    CAPTURE(row.form, row.text, row.jinja);
+    Json json = Json::parse(kLlama);
+    json["model_type"] = row.text, json["num_key_value_heads"] = 2;
+    const bool siglip = std::string(row.form) == "llava_onevision";
+    json = {{"model_type", row.form},
+            {"image_token_index", 305},
+            {"video_token_index", 304},
+            {"text_config", json},
+            {"vision_feature_select_strategy", siglip ? "full" : "default"},
+            {"vision_config",
+             {{"model_type", siglip ? "siglip_vision_model" : "clip_vision_model"},
+              {"hidden_size", 32},
+              {"image_size", 28},
+              {"intermediate_size", 64},
+              {"num_attention_heads", 4},
+              {"num_hidden_layers", 2},
+              {"patch_size", 14}}}};
+    if (siglip) {
+      json["image_grid_pinpoints"] = {{28, 28}};
+      json["vision_config"]["vision_use_head"] = false;
+    }
+    if (std::string(row.form) == "llava_next") json["image_grid_pinpoints"] = {{28, 56}};
+    folder.Write("config.json", json.dump());
+    folder.Write("tokenizer_config.json",
+                 R"({"chat_template": "<|im_start|> <|im_end|> You are a kind assistant."})");
+    folder.Write("chat_template.json", Json({{"chat_template", row.jinja}}).dump());
+    if (row.jinja.empty()) folder.Write("tokenizer_config.json", "{}");
+    const ChosenTemplate chosen = ChooseTemplate(ModelConfigOf(config.model), folder.path());
+    CHECK(chosen.name == row.name);
+    CHECK(chosen.warning.empty());
+  }
+}
+
 TEST_CASE("data.template: auto is the folder's own", "[trainer][cpu]") {
   const TemporaryFolder folder;
   folder.Write("config.json", kLlama);

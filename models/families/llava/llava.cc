@@ -300,22 +300,17 @@ void WriteOnevision(const ModelConfig& config, Json* json) {
                 {"vision_aspect_ratio", fmt::format("anyres_max_{}", config.anyres_max_tiles)}});
 }
 
+// The conversation that the model's authors trained with.
 FolderSettings Settings(const ModelConfig& config, const std::string& /*folder*/) {
   FolderSettings settings;
   if (config.text.model_type == "llama") settings.default_template = "vicuna_v1";
+  if (config.text.model_type == "qwen2") settings.default_template = "qwen2-vl";
   return settings;
 }
 
 FolderSettings SettingsNext(const ModelConfig& config, const std::string& folder) {
   FolderSettings settings = Settings(config, folder);
-  if (config.text.model_type == "mistral") settings.default_template = "mistral-v1";
-  return settings;
-}
-
-// The conversation that the model's authors trained with.
-FolderSettings SettingsOnevision(const ModelConfig& config, const std::string& folder) {
-  FolderSettings settings = SettingsNext(config, folder);
-  if (config.text.model_type == "qwen2") settings.default_template = "qwen2-vl";
+  if (config.text.model_type == "mistral") settings.default_template = "llava-mistral";
   return settings;
 }
 
@@ -344,7 +339,7 @@ const EncoderFamily& LlavaOnevision() {
                                         LlavaEncoderSpecs,
                                         LlavaOnevisionImages,
                                         FindImageToken,
-                                        SettingsOnevision,
+                                        SettingsNext,
                                         nullptr,
                                         InMemory};
   return kFamily;
