@@ -6,31 +6,34 @@
 #include "configs/base/error.h"
 
 namespace equipoise {
+namespace {
+
+// Null where there is no such file.
+Json ReadObject(const std::string& path) {
+  if (!std::filesystem::exists(path)) return {};
+  Json json = ReadJsonFile(path);
+  if (!json.is_object()) throw DataError(path + ": not an object");
+  return json;
+}
+
+}  // namespace
 
 Json ReadPreprocessor(const std::string& folder) {
-  for (const char* name : {"/preprocessor_config.json", "/processor_config.json"}) {
-    const std::string path = folder + name;
-    if (!std::filesystem::exists(path)) continue;
-    const Json json = ReadJsonFile(path);
-    if (!json.is_object()) throw DataError(path + ": not an object");
-    if (json.contains("image_processor")) return json["image_processor"];
+  const Json whole = ReadObject(folder + "/processor_config.json");
+  if (whole.contains("image_processor")) return whole["image_processor"];
+  const Json own = ReadObject(folder + "/preprocessor_config.json");
+  if (own.contains("image_processor")) return own["image_processor"];
+  for (const Json& json : {own, whole}) {
     if (json.contains("image_processor_type") || json.contains("image_mean")) return json;
   }
   return {};
 }
 
 Json ReadVideoPreprocessor(const std::string& folder) {
-  const auto read = [&](const char* name) -> Json {
-    const std::string path = folder + name;
-    if (!std::filesystem::exists(path)) return {};
-    Json json = ReadJsonFile(path);
-    if (!json.is_object()) throw DataError(path + ": not an object");
-    return json;
-  };
-  const Json whole = read("/processor_config.json");
+  const Json whole = ReadObject(folder + "/processor_config.json");
   if (whole.contains("video_processor")) return whole["video_processor"];
   for (const char* name : {"/video_preprocessor_config.json", "/preprocessor_config.json"}) {
-    Json json = read(name);
+    Json json = ReadObject(folder + name);
     if (json.is_object()) return json;
   }
   return {};

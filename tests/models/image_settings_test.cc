@@ -57,6 +57,11 @@ TEST_CASE("LLaVA's pictures are those of the folder's image processor", "[models
     }
   }
   CHECK(images(kFile, R"({"image_mean": [0, 0, 0], "resample": 2})").bilinear);
+  // Where both files are there, Transformers takes the section.
+  std::ofstream(folder / kFile) << R"({"image_mean": [0.1, 0, 0]})";
+  CHECK(images("processor_config.json", R"({"image_processor": {"image_mean": [0.2, 0, 0]}})")
+            .mean[0] == 0.2F);
+  CHECK(images("processor_config.json", R"({"image_mean": [0.2, 0, 0]})").mean[0] == 0.1F);
   for (const auto& [settings, what] : std::vector<std::pair<std::string, std::string>>{
            {R"("do_resize": false)", "do_resize: false is not supported"},
            {R"("resample": 1)", "resample: only 2, bilinear, and 3, bicubic, are supported"},
@@ -73,6 +78,21 @@ TEST_CASE("LLaVA's pictures are those of the folder's image processor", "[models
                       Catch::Matchers::StartsWith(folder.string() + ": image processor: ") &&
                           Catch::Matchers::Contains(what));
   }
+  std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("InternVL's tiles are those of the section where both files are there", "[models][cpu]") {
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("internvl_" + std::to_string(getpid()));
+  std::filesystem::create_directories(folder);
+  const ModelConfig config = PresetConfig("internvl3-1b");
+  const auto most = [&](const char* file, const std::string& settings) {
+    std::ofstream(folder / file) << settings;
+    return FolderSettingsOf(config, folder.string()).max_tiles;
+  };
+  CHECK(most("processor_config.json", R"({"max_patches": 3})") == 3);
+  CHECK(most("preprocessor_config.json", R"({"max_patches": 4})") == 4);
+  CHECK(most("processor_config.json", R"({"image_processor": {"max_patches": 5}})") == 5);
   std::filesystem::remove_all(folder);
 }
 

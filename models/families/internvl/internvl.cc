@@ -283,19 +283,23 @@ std::optional<int64_t> Tiles(const Json& json, const char* key, const std::strin
   throw DataError(fmt::format("{}: {}: {} is not between 1 and {}", where, key, tiles, kMaxTiles));
 }
 
-// Settings of Transformers' image processor, in the file of version 4 or of version 5. The
-// processor cuts pictures into tiles whatever `crop_to_patches` says there.
+// Settings of Transformers' image processor, in the file of version 4 or of version 5; where both
+// are there, version 5 reads its own. The processor cuts pictures into tiles whatever
+// `crop_to_patches` says there.
 FolderSettings ProcessorSettings(const std::string& folder) {
   FolderSettings settings;
   settings.max_tiles = 12;
   settings.thumbnail = true;
-  for (const char* name : {"/preprocessor_config.json", "/processor_config.json"}) {
-    const std::string path = folder + name;
+  const std::string own = folder + "/preprocessor_config.json";
+  const std::string whole = folder + "/processor_config.json";
+  for (const std::string& path : {whole, own}) {
     if (!std::filesystem::exists(path)) continue;
     Json json = ReadJsonFile(path);
     if (json.is_object() && json.contains("image_processor")) {
       const Json inner = json["image_processor"];
       json = inner;
+    } else if (path == whole && std::filesystem::exists(own)) {
+      continue;
     }
     if (!json.is_object()) throw DataError(path + ": not an object");
     settings.min_tiles = Tiles(json, "min_patches", path);
