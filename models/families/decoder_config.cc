@@ -30,7 +30,34 @@ void SetTokenId(Json* json, const char* key, int64_t id) {
   if (!same) (*json)[key] = id < 0 ? Json(nullptr) : Json(id);
 }
 
+// The sizes of Transformers' LlamaConfig and so on, where they are not what ParseDecoder() takes.
+Json DefaultSizes(const std::string& type) {
+  Json sizes = {{"hidden_size", 4096}, {"num_hidden_layers", 32}, {"num_attention_heads", 32}};
+  if (type == "llama" || type == "mistral") {
+    sizes.update({{"intermediate_size", type == "llama" ? 11008 : 14336},
+                  {"vocab_size", 32000},
+                  {"bos_token_id", 1},
+                  {"eos_token_id", 2}});
+  } else if (type == "qwen2" || type == "qwen3") {
+    sizes.update({{"intermediate_size", 22016}, {"vocab_size", 151936}});
+    sizes["num_key_value_heads"] = 32;
+  } else if (type == "phi3") {
+    sizes.update({{"hidden_size", 3072}, {"intermediate_size", 8192}, {"vocab_size", 32064}});
+  } else {
+    return Json::object();
+  }
+  return sizes;
+}
+
 }  // namespace
+
+TextConfig ParseNestedDecoder(const ConfigSection& section, const char* type) {
+  const std::string own = GetString(section.json, "model_type", section.where, type);
+  Json json = DefaultSizes(own);
+  json.update(section.json);
+  if (!own.empty()) json["model_type"] = own;
+  return ParseDecoder({json, section.where});
+}
 
 TextConfig ParseDecoder(const ConfigSection& section) {
   TextConfig text;

@@ -12,6 +12,11 @@ namespace equipoise {
 // Throws DataError that names the key.
 TextConfig ParseDecoder(const ConfigSection& section);
 
+// As ParseDecoder(), of a section beside an encoder's: published folders leave out the sizes that
+// are Transformers' defaults for its model_type, which is `type` where it does not tell,
+// and must tell where that is empty.
+TextConfig ParseNestedDecoder(const ConfigSection& section, const char* type);
+
 // Sets the keys that Transformers (4 and 5) reads; others stay as they are.
 void WriteDecoder(const TextConfig& text, Json* json);
 

@@ -110,13 +110,45 @@ TEST_CASE("LLaVA with SigLIP has no class token", "[models][cpu]") {
   CHECK(ToHuggingFace(ParseModelConfig(once, "c")) == once);
 }
 
-TEST_CASE("a published folder of LLaVA leaves out the sizes of LLaMA 7B", "[models][cpu]") {
+TEST_CASE("sizes that a language model's section leaves out are Transformers'", "[models][cpu]") {
+  struct Row {
+    const char* type;
+    int64_t hidden, intermediate, layers, heads, kv_heads, vocab;
+  };
+  for (const Row& row : {Row{"llama", 4096, 11008, 32, 32, 32, 32000},
+                         {"mistral", 4096, 14336, 32, 32, 8, 32000},
+                         {"qwen2", 4096, 22016, 32, 32, 32, 151936},
+                         {"qwen3", 4096, 22016, 32, 32, 32, 151936},
+                         {"phi3", 3072, 8192, 32, 32, 32, 32064}}) {
+    CAPTURE(row.type);
+    Json json = Llava();
+    json["text_config"] = {{"model_type", row.type}};
+    for (const char* form : {"llava", "internvl"}) {
+      if (std::string(form) == "internvl") {
+        const Json text = json["text_config"];
+        json = {{"model_type", form}, {"vision_config", {{"model_type", "internvl_vision"}}}};
+        json["image_token_id"] = 310, json["text_config"] = text;
+      }
+      CAPTURE(form);
+      const TextConfig text = ParseModelConfig(json, "config.json").text;
+      CHECK(text.hidden_size == row.hidden);
+      CHECK(text.intermediate_size == row.intermediate);
+      CHECK(text.num_hidden_layers == row.layers);
+      CHECK(text.num_attention_heads == row.heads);
+      CHECK(text.num_key_value_heads == row.kv_heads);
+      CHECK(text.vocab_size == row.vocab);
+    }
+  }
   Json json = Llava();
-  json["text_config"] = {{"model_type", "llama"}, {"vocab_size", 32064}};
-  const TextConfig text = ParseModelConfig(json, "config.json").text;
-  CHECK(text.hidden_size == 4096);
-  CHECK(text.num_hidden_layers == 32);
-  CHECK(text.vocab_size == 32064);
+  json["text_config"] = {
+      {"model_type", "qwen2"}, {"hidden_size", 896}, {"num_attention_heads", 14}};
+  json["text_config"]["num_key_value_heads"] = nullptr;  // as many as heads
+  CHECK(ParseModelConfig(json, "config.json").text.num_key_value_heads == 14);
+  json["text_config"] = {{"vocab_size", 32064}};  // LLaMA's
+  CHECK(ParseModelConfig(json, "config.json").text.vocab_size == 32064);
+  json = Qwen2();
+  json.erase("hidden_size");  // a language model's own folder has its sizes
+  CHECK_THAT(Refusal(json), Contains("hidden_size"));
 }
 
 TEST_CASE("what LLaVA does not support is refused by its key", "[models][cpu]") {

@@ -69,27 +69,10 @@ int64_t FeatureLayers(const ConfigSection& top, int64_t layers) {
   return used;
 }
 
-// Published folders leave out the sizes of LLaMA 7B or Mistral 7B, the defaults of Transformers'
-// LlamaConfig and MistralConfig.
-TextConfig ParseText(const ConfigSection& section) {
-  const std::string type = GetString(section.json, "model_type", section.where, "llama");
-  if (type != "llama" && type != "mistral") return ParseDecoder(section);
-  Json json = {{"model_type", type},
-               {"hidden_size", 4096},
-               {"intermediate_size", type == "llama" ? 11008 : 14336},
-               {"vocab_size", 32000},
-               {"num_hidden_layers", 32},
-               {"num_attention_heads", 32},
-               {"bos_token_id", 1},
-               {"eos_token_id", 2}};
-  json.update(section.json);
-  return ParseDecoder({json, section.where});
-}
-
 void Parse(const ConfigSection& top, ModelConfig* config) {
   config->has_vision = true;
   config->vision = ParseVision(Subsection(top, "vision_config"));
-  config->text = ParseText(Subsection(top, "text_config"));
+  config->text = ParseNestedDecoder(Subsection(top, "text_config"), "llama");
   // As in Transformers, either key ties the head.
   config->text.tie_word_embeddings |= top.Flag("tie_word_embeddings", false);
   config->downsample_ratio = 1;
