@@ -51,13 +51,32 @@ void ReadList(const Json& json, const std::string& where, std::map<int32_t, Adde
   }
 }
 
+struct Settings {
+  std::string path;
+  Json json;  // null: there is no such file
+};
+
+Settings ReadSettings(const std::string& folder) {
+  Settings read;
+  read.path = (std::filesystem::path(folder) / "tokenizer_config.json").string();
+  if (!std::filesystem::exists(read.path)) return read;
+  read.json = ReadJsonFile(read.path);
+  if (!read.json.is_object()) throw DataError(read.path + ": not an object");
+  return read;
+}
+
 }  // namespace
 
+bool PrefixesFirstAlone(const std::string& folder) {
+  const auto [path, json] = ReadSettings(folder);
+  return json.is_object() &&
+         GetString(json, "tokenizer_class", path, "").starts_with("LlamaTokenizer") &&
+         !GetBool(json, "legacy", path, true);
+}
+
 std::string ReadBeginToken(const std::string& folder, const std::string& fallback) {
-  const std::string path = (std::filesystem::path(folder) / "tokenizer_config.json").string();
-  if (!std::filesystem::exists(path)) return fallback;
-  const Json json = ReadJsonFile(path);
-  if (!json.is_object()) throw DataError(path + ": not an object");
+  const auto [path, json] = ReadSettings(folder);
+  if (json.is_null()) return fallback;
   const std::string name = GetString(json, "tokenizer_class", path, "");
   const bool by_class = name == "InternLM2Tokenizer" || name.starts_with("LlamaTokenizer");
   const bool decided = json.contains("add_bos_token") && !json["add_bos_token"].is_null();

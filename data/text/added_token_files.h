@@ -18,6 +18,10 @@ struct AddedTokenFiles {
 // (InternLM2Tokenizer, LlamaTokenizer). Where neither is known: `fallback`. Empty: none.
 std::string ReadBeginToken(const std::string& folder, const std::string& fallback);
 
+// Whether a space is put before the first part of a text alone, and not behind added tokens:
+// `legacy: false` of tokenizer_config.json, of the class LlamaTokenizer.
+bool PrefixesFirstAlone(const std::string& folder);
+
 // Reads added_tokens_decoder of FOLDER/tokenizer_config.json or, where there is none, as
 // Transformers does, FOLDER/added_tokens.json, all of them special. Both may be absent. Throws
 // DataError (`file: key: what`).

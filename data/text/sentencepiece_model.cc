@@ -37,6 +37,13 @@ SentencePieceModel::SentencePieceModel(const std::string& file, const std::strin
   impl_ = std::move(impl);
 }
 
+std::string SentencePieceModel::WithoutPrefix(const std::string& file) {
+  // Protocol buffers merge what comes twice, and the last value of a field counts:
+  // normalizer_spec (3) of 2 bytes, whose add_dummy_prefix (3) is 0.
+  constexpr char kMore[] = {0x1A, 2, 0x18, 0};
+  return file + std::string(kMore, sizeof(kMore));
+}
+
 SentencePieceModel::~SentencePieceModel() = default;
 
 void SentencePieceModel::Encode(std::string_view text, std::vector<int32_t>& ids) const {

@@ -16,6 +16,8 @@ class SentencePieceModel {
  public:
   // `file`: the bytes of a tokenizer.model. Throws DataError that begins with `source:`.
   SentencePieceModel(const std::string& file, const std::string& source);
+  // The file of the same model that puts no space before a text.
+  static std::string WithoutPrefix(const std::string& file);
   ~SentencePieceModel();
   SentencePieceModel(const SentencePieceModel&) = delete;
   SentencePieceModel& operator=(const SentencePieceModel&) = delete;

@@ -160,25 +160,28 @@ class WordPieceText : public PlainText {
 // taken ("[UNUSED_TOKEN_145]" of InternLM2, now <|im_end|>) is cut in two: no text makes that id.
 class SentencePieceText : public TextModel {
  public:
-  SentencePieceText(std::unique_ptr<SentencePieceModel> model, const std::vector<AddedToken>& added)
-      : model_(std::move(model)), replaced_(static_cast<size_t>(model_->size())) {
+  SentencePieceText(std::unique_ptr<SentencePieceModel> model, const std::vector<AddedToken>& added,
+                    std::unique_ptr<SentencePieceModel> behind)
+      : model_(std::move(model)),
+        behind_(std::move(behind)),
+        replaced_(static_cast<size_t>(model_->size())) {
     for (const AddedToken& token : added) {
       if (token.id < model_->size()) replaced_[static_cast<size_t>(token.id)] = true;
     }
   }
   std::string Normalized(std::string_view text) const override { return std::string(text); }
-  void Encode(std::string_view text, bool /*first*/, std::vector<int32_t>& ids) const override {
+  void Encode(std::string_view text, bool first, std::vector<int32_t>& ids) const override {
+    const bool spaced = text.starts_with(' ') || text.starts_with(kSpace);
+    const SentencePieceModel& model = Model(first && !spaced);
     std::vector<int32_t> found;
-    model_->Encode(text, found);
+    model.Encode(text, found);
     for (const int32_t id : found) {
       const std::string& piece = model_->Piece(id);
-      size_t first = 1;  // bytes of the first character
-      while (first < piece.size() && (static_cast<unsigned char>(piece[first]) & 0xc0) == 0x80) {
-        ++first;
-      }
-      if (replaced_[static_cast<size_t>(id)] && first < piece.size()) {
-        model_->Encode(piece.substr(0, first), ids);
-        model_->Encode(piece.substr(first), ids);
+      size_t end = 1;  // of the first character
+      while (end < piece.size() && (static_cast<unsigned char>(piece[end]) & 0xc0) == 0x80) ++end;
+      if (replaced_[static_cast<size_t>(id)] && end < piece.size()) {
+        model.Encode(piece.substr(0, end), ids);
+        model.Encode(piece.substr(end), ids);
       } else {
         ids.push_back(id);
       }
@@ -188,7 +191,7 @@ class SentencePieceText : public TextModel {
     std::string text;
     std::vector<int32_t> plain;  // since the last added token
     const auto flush = [&] {
-      if (!plain.empty()) text += model_->Decode(plain);
+      if (!plain.empty()) text += Model(text.empty()).Decode(plain);
       plain.clear();
     };
     for (const Token& token : tokens) {
@@ -207,7 +210,13 @@ class SentencePieceText : public TextModel {
   }
 
  private:
-  std::unique_ptr<SentencePieceModel> model_;
+  static constexpr std::string_view kSpace = "\xE2\x96\x81";  // U+2581
+
+  const SentencePieceModel& Model(bool first) const {
+    return first || behind_ == nullptr ? *model_ : *behind_;
+  }
+
+  std::unique_ptr<SentencePieceModel> model_, behind_;
   std::vector<bool> replaced_;  // by id
 };
 
@@ -222,8 +231,9 @@ std::unique_ptr<const TextModel> MakeTextModel(const TokenizerSpec& spec,
 }
 
 std::unique_ptr<const TextModel> MakeTextModel(std::unique_ptr<SentencePieceModel> model,
-                                               const std::vector<AddedToken>& added) {
-  return std::make_unique<SentencePieceText>(std::move(model), added);
+                                               const std::vector<AddedToken>& added,
+                                               std::unique_ptr<SentencePieceModel> behind) {
+  return std::make_unique<SentencePieceText>(std::move(model), added, std::move(behind));
 }
 
 }  // namespace equipoise

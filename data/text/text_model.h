@@ -35,8 +35,10 @@ class TextModel {
 // REQUIRES: `spec` outlives it; its merges are not used any more.
 std::unique_ptr<const TextModel> MakeTextModel(const TokenizerSpec& spec,
                                                const std::string& source);
-// SentencePiece of a tokenizer.model with tokens that a folder's files add.
-std::unique_ptr<const TextModel> MakeTextModel(std::unique_ptr<SentencePieceModel> model,
-                                               const std::vector<AddedToken>& added);
+// SentencePiece of a tokenizer.model with tokens that a folder's files add. `behind`: the model for
+// texts behind an added token, and for those that begin with a space; null: the same.
+std::unique_ptr<const TextModel> MakeTextModel(
+    std::unique_ptr<SentencePieceModel> model, const std::vector<AddedToken>& added,
+    std::unique_ptr<SentencePieceModel> behind = nullptr);
 
 }  // namespace equipoise

@@ -90,6 +90,7 @@ struct Tokenizer::Impl {
   struct Content {
     TokenizerSpec spec;
     std::unique_ptr<SentencePieceModel> pieces;
+    std::unique_ptr<SentencePieceModel> behind;  // of MakeTextModel()
     std::vector<AddedToken> left_out;
     std::string begin;
   };
@@ -100,8 +101,9 @@ struct Tokenizer::Impl {
         source(std::move(file)),
         fingerprint(hash) {
     std::unique_ptr<SentencePieceModel> pieces = std::move(read.pieces);
-    text = pieces == nullptr ? MakeTextModel(spec, source)
-                             : MakeTextModel(std::move(pieces), spec.added_tokens);
+    text = pieces == nullptr
+               ? MakeTextModel(spec, source)
+               : MakeTextModel(std::move(pieces), spec.added_tokens, std::move(read.behind));
     spec.merges = {};
     added.resize(static_cast<size_t>(spec.largest_id) + 1);
     for (const AddedToken& token : spec.added_tokens) {
@@ -180,6 +182,11 @@ Tokenizer Tokenizer::Read(const std::string& path, const std::vector<std::string
   if (file.ends_with(".model")) {
     content.pieces = std::make_unique<SentencePieceModel>(bytes, file);
     AddedTokenFiles listed = ReadAddedTokens(folder);
+    if (PrefixesFirstAlone(folder)) {
+      const std::string behind = SentencePieceModel::WithoutPrefix(bytes);
+      content.behind = std::make_unique<SentencePieceModel>(behind, file);
+      bytes += "\nbehind";  // other ids than with one model alone
+    }
     bytes += listed.text;
     content.spec = SpecOf(*content.pieces, std::move(listed.tokens));
     largest = content.pieces->size() - 1;

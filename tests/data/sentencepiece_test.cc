@@ -20,8 +20,8 @@ using Ids = std::vector<int32_t>;
 
 void Write(const std::string& path, const std::string& text) { std::ofstream(path) << text; }
 
-// A model of 300 pieces with all bytes, trained here; no space is put before the text.
-void TrainModel(const std::string& folder) {
+// A model of 300 pieces with all bytes, trained here; `prefix`: a space is put before the text.
+void TrainModel(const std::string& folder, bool prefix = false) {
   std::string lines;
   for (int i = 0; i < 50; ++i)
     lines += "the quick brown fox jumps over the lazy dog\nhello world\n";
@@ -29,8 +29,9 @@ void TrainModel(const std::string& folder) {
   const auto status = sentencepiece::SentencePieceTrainer::Train(
       "--input=" + folder + "/text --model_prefix=" + folder +
       "/tokenizer --vocab_size=300 --model_type=bpe --byte_fallback=true "
-      "--add_dummy_prefix=false --remove_extra_whitespaces=false "
-      "--normalization_rule_name=identity --minloglevel=2");
+      "--remove_extra_whitespaces=false --normalization_rule_name=identity --minloglevel=2 "
+      "--add_dummy_prefix=" +
+      (prefix ? "true" : "false"));
   REQUIRE(status.ok());
 }
 
@@ -144,6 +145,37 @@ TEST_CASE("what is put before a text is told by tokenizer_config.json", "[data][
     Write(where + "/tokenizer_config.json", row.config);
     CHECK(Tokenizer::Read(where).begin_token() == row.begin);
   }
+}
+
+TEST_CASE("a space is put before the first text alone where LLaMA's class says so", "[data][cpu]") {
+  const TemporaryFolder folder;
+  const std::string where = folder.path();
+  TrainModel(where, /*prefix=*/true);
+  const auto ids = [&](const char* config, const char* text, bool first = true) {
+    Write(where + "/tokenizer_config.json", config);
+    return Tokenizer::Read(where).Encode(text, /*parse_special=*/true, first);
+  };
+  constexpr char kFirst[] = R"({"tokenizer_class": "LlamaTokenizer", "legacy": false})";
+  for (const char* each :
+       {R"({"tokenizer_class": "LlamaTokenizer", "legacy": true})", R"({"legacy": false})",
+        R"({"tokenizer_class": "LlamaTokenizerFast", "legacy": null})"}) {
+    INFO(each);
+    const Ids one = ids(each, "the fox");
+    Ids both = one;
+    both.push_back(2);
+    both.insert(both.end(), one.begin(), one.end());
+    CHECK(ids(each, "the fox</s>the fox") == both);
+    CHECK(ids(each, "the fox", /*first=*/false) == one);
+  }
+  CHECK(ids(kFirst, "the fox") == ids("{}", "the fox"));
+  CHECK(ids(kFirst, " the fox") == ids("{}", "the fox"));
+  CHECK(ids(kFirst, "</s> the fox") == ids("{}", "</s>the fox"));
+  CHECK(ids(kFirst, "</s>the fox") != ids("{}", "</s>the fox"));
+  CHECK(ids(kFirst, "the fox", false) != ids("{}", "the fox"));
+  Write(where + "/tokenizer_config.json", kFirst);
+  const Tokenizer tokenizer = Tokenizer::Read(where);
+  for (const std::string text : {"the fox</s>the fox", "the fox</s> the fox", "</s>the  fox "})
+    CHECK(tokenizer.Decode(tokenizer.Encode(text, true), /*skip_special=*/false) == text);
 }
 
 TEST_CASE("a damaged tokenizer.model, or list of tokens, is refused with its name", "[data][cpu]") {
