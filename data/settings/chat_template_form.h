@@ -45,6 +45,7 @@ struct ChatTemplateForm {
   // template is of the last form that fits; one without marks is never meant.
   std::array<std::string_view, 3> marks = {};
   std::array<std::string_view, 2> never = {};
+  bool other_begin = false;  // Tokenizer::begin_token() in place of a `begin` that it lacks
 };
 
 }  // namespace equipoise

@@ -49,6 +49,14 @@ constexpr ChatTemplateForm WithBegin(ChatTemplateForm form, std::string_view beg
   return form;
 }
 
+// Over another language model than InternLM2, OpenGVLab's code begins with the tokenizer's token.
+constexpr ChatTemplateForm InternLm2Chat() {
+  ChatTemplateForm form =
+      WithBegin(ChatMl("internlm2-chat", kInternVl2System, /*newline=*/false), "<s>");
+  form.other_begin = true;
+  return form;
+}
+
 // LLaVA 1.5's (vicuna_v1): "SYSTEM USER: question ASSISTANT: answer</s>".
 constexpr ChatTemplateForm Vicuna() {
   ChatTemplateForm form;
@@ -189,7 +197,7 @@ constexpr ChatTemplateForm Plain() {
 inline constexpr std::array kChatTemplates = {
     WithTools(WithMarks(ChatMl("chatml", ""), "<|im_start|>", "<|im_end|>")),
     WithBegin(ChatMl("internvl2_5", kInternVl25System), ""),
-    WithBegin(ChatMl("internlm2-chat", kInternVl2System, /*newline=*/false), "<s>"),
+    InternLm2Chat(),
     ChatMl("Hermes-2", kInternVl2System, /*newline=*/false),
     WithMarks(WithBegin(ChatMl("internlm2", ""), "<s>"), "<|im_start|>", "bos_token"),
     WithMarks(ChatMl("qwen2-vl", kQwen2System), "<|im_start|>", kQwen2System),

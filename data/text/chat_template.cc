@@ -322,8 +322,9 @@ ChatTemplate::ChatTemplate(const std::string& name, const std::string& system,
   }
   if (system_.empty()) system_ = form_->system;
   RequireTokens(*form_, *tokenizer);
-  begin_ = Cut(form_->begin);
-  if (form_->tokenizer_begin && tokenizer->begin_token()) {
+  other_begin_ = TakesOtherBegin(*form_, *tokenizer);
+  if (!other_begin_) begin_ = Cut(form_->begin);
+  if ((form_->tokenizer_begin || other_begin_) && tokenizer->begin_token()) {
     begin_.push_back({*tokenizer->begin_token(), ""});
   }
   lead_ = Cut(form_->lead);
@@ -456,8 +457,8 @@ EncodedConversation ChatTemplate::Encode(const std::vector<Turn>& turns,
 }
 
 std::string ChatTemplate::Jinja() const {
-  std::string begin(form_->begin);
-  if (form_->tokenizer_begin && tokenizer_->begin_token())
+  std::string begin(other_begin_ ? "" : form_->begin);
+  if ((form_->tokenizer_begin || other_begin_) && tokenizer_->begin_token())
     begin += tokenizer_->Decode({*tokenizer_->begin_token()}, /*skip_special=*/false);
   return JinjaTemplate(*form_, {system_, begin, image_token_text()});
 }

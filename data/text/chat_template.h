@@ -110,6 +110,7 @@ class ChatTemplate {
   std::string system_;
   const Tokenizer* tokenizer_;
   ChatOptions options_;
+  bool other_begin_ = false;  // the tokenizer's own token in place of the form's
   int32_t end_of_turn_ = -1;
   int image_marks_ = -1;     // index of the tokens of pictures; -1: the tokenizer has none
   bool first_marks_ = true;  // it is the first that the tokenizer has

@@ -30,8 +30,9 @@ bool HasAdded(const Tokenizer& tokenizer, std::string_view token) {
 std::vector<std::string_view> FittingForms(const Tokenizer& tokenizer) {
   std::vector<std::string_view> names;
   for (const ChatTemplateForm& form : kChatTemplates) {
+    const bool other = TakesOtherBegin(form, tokenizer);
     const auto known = [&](std::string_view token) {
-      return token.empty() || HasAdded(tokenizer, token);
+      return token.empty() || HasAdded(tokenizer, token) || (other && token == form.begin);
     };
     const bool names_some = std::any_of(form.tokens.begin(), form.tokens.end(),
                                         [](std::string_view token) { return !token.empty(); });
@@ -55,6 +56,10 @@ std::string Advice(const Tokenizer& tokenizer, std::string_view name) {
 }
 
 }  // namespace
+
+bool TakesOtherBegin(const ChatTemplateForm& form, const Tokenizer& tokenizer) {
+  return form.other_begin && !HasAdded(tokenizer, form.begin) && tokenizer.begin_token();
+}
 
 bool LeavesOut(const Tokenizer& tokenizer, std::string_view token) {
   return LeftOut(tokenizer, token) != nullptr;
@@ -91,6 +96,7 @@ void RequireTokens(const ChatTemplateForm& form, const Tokenizer& tokenizer) {
   }
   for (const std::string_view token : form.tokens) {
     if (token.empty()) continue;
+    if (token == form.begin && TakesOtherBegin(form, tokenizer)) continue;
     RequiredToken(tokenizer, token, form.name);
     if (!HasAdded(tokenizer, token))
       RefuseTemplate(tokenizer, form.name, fmt::format("{} as an added token", token));

@@ -9,6 +9,9 @@
 
 namespace equipoise {
 
+// Whether a conversation begins with Tokenizer::begin_token() as the tokenizer lacks form.begin.
+bool TakesOtherBegin(const ChatTemplateForm& form, const Tokenizer& tokenizer);
+
 // Throws DataError: the template `name` needs `what`, which the tokenizer lacks; with the forms
 // that its tokens fit, the folder's own first. `token`: the one that is missing, where it is one.
 [[noreturn]] void RefuseTemplate(const Tokenizer& tokenizer, std::string_view name,

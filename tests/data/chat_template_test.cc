@@ -108,6 +108,33 @@ TEST_CASE("InternVL2's templates: no line break behind a turn, and InternLM2's f
                     Catch::Matchers::Contains("chatml, internvl2_5, internlm2-chat, Hermes-2"));
 }
 
+TEST_CASE("InternVL2's template over another tokenizer begins with its own token", "[data][cpu]") {
+  Json json = TinyTokenizerJson();
+  json["added_tokens"].push_back(
+      {{"id", 310}, {"content", "<|begin_of_text|>"}, {"special", true}});
+  json["post_processor"] = {
+      {"type", "TemplateProcessing"},
+      {"single",
+       {{{"SpecialToken", {{"id", "<|begin_of_text|>"}, {"type_id", 0}}}},
+        {{"Sequence", {{"id", "A"}, {"type_id", 0}}}}}},
+      {"special_tokens",
+       {{"<|begin_of_text|>",
+         {{"id", "<|begin_of_text|>"}, {"ids", {310}}, {"tokens", {"<|begin_of_text|>"}}}}}}};
+  const Tokenizer llama3 = ReadTokenizerJson(json);
+  REQUIRE(llama3.begin_token() == 310);
+  const ChatTemplate chat("internlm2-chat", "x", &llama3);
+  const std::string shown =
+      "<|begin_of_text|><|im_start|>system\nx<|im_end|><|im_start|>user\nus<|im_end|>";
+  CHECK(chat.Encode({{Role::kUser, "us"}}, {}).ids == Rendered(llama3, shown));
+  CHECK_THAT(chat.Jinja(), Catch::Contains("{{- '<|begin_of_text|>' -}}"));
+  CHECK_THAT(chat.Jinja(), !Catch::Contains("<s>"));
+  json["added_tokens"].push_back({{"id", 311}, {"content", "<s>"}, {"special", true}});
+  const Tokenizer both = ReadTokenizerJson(json);
+  const ChatTemplate own("internlm2-chat", "x", &both);
+  CHECK(own.Encode({{Role::kUser, "us"}}, {}).ids.front() == 311);
+  CHECK_THAT(own.Jinja(), Catch::Contains("{{- '<s>' -}}"));
+}
+
 TEST_CASE("special tokens in any text are ordinary text, grounding marks are not", "[data][cpu]") {
   const Tokenizer tokenizer = MarkedTokenizer();
   const ChatTemplate chat("chatml", "", &tokenizer);
