@@ -28,7 +28,7 @@ constexpr ChatTemplateForm ChatMl(std::string_view name, std::string_view system
 constexpr ChatTemplateForm WithMarks(ChatTemplateForm form, std::string_view one,
                                      std::string_view two = "", std::string_view three = "") {
   form.marks = {one, two, three};
-  // Behind a role where others have a line break: Phi-4's, and a picture's in LLaVA-OneVision's.
+  // Behind a role in place of a line break: Phi-4's, and LLaVA-OneVision's.
   form.never = {"<|im_sep|>", "message['role'] + ' '"};
   return form;
 }
