@@ -17,8 +17,8 @@ namespace equipoise {
 enum class ReduceOp { kSum, kMax, kMin };
 
 // The handle of an asynchronous operation, as torch.distributed's Work. Copies refer to the same
-// operation. The operation keeps its tensors alive; they must not be touched before Wait(), or
-// WaitOnStream() by the device alone, has returned.
+// operation. The operation keeps its tensors alive; until Wait() has returned, or WaitOnStream()
+// for what the device does from then on, they must not be touched.
 class Work {
  public:
   using Clock = std::chrono::steady_clock;

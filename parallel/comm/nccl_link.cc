@@ -5,7 +5,9 @@
 // abandoned aborts its links, after which they refuse every call; the engine keeps its tensors, as
 // its kernels end later. Wait() waits on the host; WaitOnStream() puts the compute stream behind
 // the events, and an operation that is given up ends its kernels, so that stream goes on too: with
-// numbers that nobody sees, because the next call on any communicator throws.
+// numbers that nobody sees, because the next call on any communicator throws. The tensors of an
+// operation are memory of the compute stream under which it was asked for: once that stream is
+// behind the events, the operation holds them no longer, however far the GPU is.
 
 #include "parallel/comm/nccl_link.h"
 
@@ -82,6 +84,9 @@ class NcclInFlight {
     }
     return true;
   }
+
+  // Whether the calls were put behind what is the compute stream now.
+  bool OfComputeStream() const { return cuda().compute_stream() == behind_; }
 
   bool aborted() const {
     for (const NcclCall& call : calls_) {
@@ -192,6 +197,9 @@ class InFlightWork : public Work::State {
     if (ended_) return;
     if (!in_flight_->HoldUpComputeStream()) return Wait();
     if (finish_) std::exchange(finish_, nullptr)();
+    // What reuses their memory comes behind the operation. Kept until the host has seen the end,
+    // the tensors of all that the host is ahead of the GPU would pile up.
+    if (in_flight_->OfComputeStream()) operation_->DropTensors();
     engine_.ProgressInBackground();  // watches the deadline, as this thread may wait for the device
   }
   bool Done() const override { return ended_ || operation_->Done(); }

@@ -103,7 +103,7 @@ void Operation::Cancel() {
 void Operation::Finish(const std::string& error, bool reported) {
   // The tensors of a failed operation stay: a transfer may still reach into them.
   if (error.empty()) {
-    plan_.tensors.clear();
+    DropTensors();
     plan_.watch = nullptr;
   }
   {
@@ -114,6 +114,12 @@ void Operation::Finish(const std::string& error, bool reported) {
     finished_ = Clock::now();
   }
   ended_.notify_all();
+}
+
+void Operation::DropTensors() {
+  std::vector<at::Tensor> dropped;  // freed without the mutex
+  std::lock_guard lock(mutex_);
+  dropped.swap(plan_.tensors);
 }
 
 }  // namespace equipoise

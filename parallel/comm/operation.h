@@ -31,7 +31,7 @@ struct CollectiveSteps {
   std::string text;  // "all_reduce #17 in group data (4.0 MiB)"
   Tag tag;
   size_t staging_bytes = 0;
-  std::vector<at::Tensor> tensors;  // kept alive while the operation runs
+  std::vector<at::Tensor> tensors;  // kept alive until it ends, or Operation::DropTensors()
   // Does the local work after phase `phase - 1` and lists the transfers of phase `phase`; false
   // when none are left. Called by the thread that drives the engine, with phase = 0, 1, ...
   std::function<bool(int64_t phase, std::byte* staging, std::vector<Transfer>& transfers)> next;
@@ -85,6 +85,10 @@ class Operation : public Work::State {
   // Abandons all transfers under way, and what a GPU runs of it.
   void Cancel();
 
+  // Keeps the tensors alive no longer: for an operation that a GPU runs, when the stream to which
+  // their memory belongs has been put behind it. Any thread.
+  void DropTensors();
+
  private:
   struct Pending {
     Transfer::Direction direction;
@@ -102,7 +106,7 @@ class Operation : public Work::State {
   bool complete_ = false;
   Clock::time_point progressed_;
 
-  mutable std::mutex mutex_;
+  mutable std::mutex mutex_;  // guards the plan's tensors too
   std::condition_variable ended_;
   bool done_ = false;
   bool waited_for_ = false;

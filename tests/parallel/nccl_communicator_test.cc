@@ -250,6 +250,52 @@ TEST_CASE("the compute stream alone is held up, behind the operation and what en
   CHECK(stand_in.OpenCommunicators() == 0);
 }
 
+TEST_CASE("an operation lets go of its tensors when their stream waits for it", "[comm]") {
+  NcclStandIn stand_in(2);
+  std::atomic<bool> behind{false};  // whether the GPUs are, so that no thread sees an end
+  std::atomic<void*> stream{nullptr};
+  const auto change = [&](NcclApi& api, int) {
+    api.cuda.current_stream = [&] { return stream.load(); };
+    api.cuda.event_query = [&, query = api.cuda.event_query](void* event) {
+      return behind ? CudaApi::kNotReady : query(event);
+    };
+  };
+  int other = 0;
+  struct Held {
+    size_t before, by_other_stream, after;
+  };
+  std::vector<Held> held(2);
+  Arrivals asked, put, ended;
+  const auto body = [&](Communicator& world) {
+    const auto mine = static_cast<float>(world.rank() + 1);
+    at::Tensor all = at::zeros({2, 4});
+    behind = true;  // all that connected the ranks has been seen to end
+    Work gather = world.AllGather(all, at::full({4}, mine));
+    Held& of = held[world.rank()];
+    of.before = all.use_count();
+    asked.Arrive(), asked.WaitFor(2);
+    stream = &other;  // of the threads that compute, both
+    gather.WaitOnStream();
+    of.by_other_stream = all.use_count();
+    put.Arrive(), put.WaitFor(2);
+    stream = nullptr;
+    gather.WaitOnStream();
+    of.after = all.use_count();
+    ended.Arrive(), ended.WaitFor(2);
+    behind = false;
+    gather.Wait();
+    if (!all.eq(at::arange(1, 3).unsqueeze(1)).all().item<bool>())
+      throw std::runtime_error("used before the end");
+  };
+  RunNccl(2, stand_in, body, {}, change);
+  for (const Held& of : held) {
+    CHECK(of.before > 1);
+    CHECK(of.by_other_stream == of.before);  // which says nothing of the stream of their memory
+    CHECK(of.after == 1);
+  }
+  CHECK(stand_in.Refused().empty());
+}
+
 TEST_CASE("a rank that never comes is named by the call behind a stream that waits", "[comm]") {
   NcclStandIn stand_in(3);
   Arrivals failed;
