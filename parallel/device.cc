@@ -3,6 +3,8 @@
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include "parallel/streams.h"
+
 namespace equipoise {
 namespace {
 
@@ -24,7 +26,7 @@ void Synchronize(at::Device device) {
 }
 
 void DeviceClock::Start() {
-  Synchronize(device_);
+  WaitForComputeStream(device_);
   origin_ = Now();
 }
 

@@ -29,8 +29,8 @@ class DeviceClock {
   explicit DeviceClock(at::Device device) : device_(device) {}
   // Whether the device runs asynchronously to the host.
   bool runs_behind() const { return !device_.is_cpu(); }
-  // Sets the origin that GPU events are timed against; waits for the device. To be called before
-  // the first mark.
+  // Sets the origin that GPU events are timed against; waits for the compute stream. To be called
+  // before the first mark.
   void Start();
   Mark Now() const;
   // Waits for the device, so that all marks have a time.

@@ -24,6 +24,10 @@ void* ComputeStreamHandle(at::Device device) {
   return Backend(device).getStreamNativeHandle(ComputeStream(device));
 }
 
+void WaitForComputeStream(at::Device device) {
+  if (!device.is_cpu()) ComputeStream(device).synchronize();
+}
+
 StreamMark StreamMark::Of(const c10::Stream& stream) {
   c10::Event event(stream.device_type(), c10::EventFlag::PYTORCH_DEFAULT);
   event.record(stream);

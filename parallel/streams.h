@@ -19,6 +19,10 @@ std::optional<c10::Stream> StreamBeside(at::Device device);
 // CUDA's handle of the compute stream; null for the default stream.
 void* ComputeStreamHandle(at::Device device);
 
+// Returns when the compute stream has done what it was given; at once on a CPU. What other streams
+// do goes on.
+void WaitForComputeStream(at::Device device);
+
 // A place in a stream. By default empty, as on a CPU.
 class StreamMark {
  public:

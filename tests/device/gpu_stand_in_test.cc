@@ -242,6 +242,17 @@ TEST_CASE("times on a device are those of its events", "[device]") {
   CHECK_FALSE(DeviceClock(at::kCPU).runs_behind());
 }
 
+TEST_CASE("a clock starts, and a step ends, beside what other streams do", "[device]") {
+  StreamBeside(kGpu);
+  const Hears hears;
+  WaitForComputeStream(at::kCPU);
+  WaitForComputeStream(kGpu);
+  DeviceClock(kGpu).Start();
+  testing::Observe(nullptr);
+  CHECK(hears.heard == std::vector<std::string>{"wait for a synchronisation",
+                                                "wait for a synchronisation", "record"});
+}
+
 TEST_CASE("reads of the host are counted", "[device]") {
   const at::Tensor x = at::ones({3}, at::TensorOptions(kGpu));
   const auto before = CountsOfStandIn();

@@ -14,7 +14,7 @@
 
 #include "data/loading/agree_on_faults.h"
 #include "parallel/comm/already_reported_error.h"
-#include "parallel/device.h"
+#include "parallel/streams.h"
 #include "parallel/zero/grad_norm.h"
 #include "trainer/loop/out_of_memory.h"
 #include "trainer/settings/lr_schedule.h"
@@ -302,7 +302,9 @@ void StepRunner::UpdateWeights(const StepBatches& batches, int64_t number, StepR
     const bool taken = optimizer.Step(result.lr, factor);
     if (!taken) step.samples = SampleNames(batches);
     guard.Tried(step, taken);
-    Synchronize(context_.device());  // the step's time is that of its work
+    // The step's time is that of its work. Weights that ranks gather arrive beside the next
+    // forward.
+    WaitForComputeStream(context_.device());
   }
   result.updated = guard.warning().empty();
   if (result.updated && replica_.scaler.StepTaken())
