@@ -21,6 +21,7 @@ namespace equipoise {
 namespace {
 
 constexpr int kSharedGpuVersion = 23000;  // from 2.30 on NCCL can let ranks share a GPU
+constexpr int kOrderedVersion = 22600;    // before 2.26 it ignores NCCL_LAUNCH_ORDER_IMPLICIT
 
 std::string VersionName(int version) {
   return fmt::format("NCCL {}.{}.{}", version / 10000, version / 100 % 100, version % 100);
@@ -55,6 +56,15 @@ bool SomeShareGpu(Communicator& world, const CudaApi& cuda, int machine) {
   return std::adjacent_find(gpus.begin(), gpus.end()) != gpus.end();
 }
 
+void RequireLaunchOrder(int version) {
+  if (version >= kOrderedVersion) return;
+  throw ConfigError(fmt::format(
+      "parallel.nccl: found {}; ranks use several communicators of a GPU, whose order it keeps "
+      "from "
+      "{} on; give the path of a newer library, or leave the key out for LibTorch's own",
+      VersionName(version), VersionName(kOrderedVersion)));
+}
+
 DeviceWorld AddDevices(MpiEnvironment& environment, std::unique_ptr<Communicator> world,
                        const std::string& nccl_library, int gpu) {
   auto api = std::make_shared<NcclApi>(LoadNcclApi(nccl_library));
@@ -76,6 +86,7 @@ DeviceWorld AddDevices(MpiEnvironment& environment, std::unique_ptr<Communicator
   auto cpu = std::make_unique<GroupCommunicator>(environment.engine(),
                                                  GroupCommunicator::Everyone::kWorld);
   if (!stages) {
+    RequireLaunchOrder(version);
     result.world = std::make_unique<NcclCommunicator>(std::move(cpu), std::move(api), at::kCUDA);
   } else {
     result.backend = "pinned staging";

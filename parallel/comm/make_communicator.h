@@ -20,6 +20,11 @@ std::unique_ptr<Communicator> MakeWorldCommunicator(MpiEnvironment& environment,
 // RunError.
 bool SomeShareGpu(Communicator& world, const CudaApi& cuda, int machine);
 
+// Throws ConfigError for an NCCL that does not keep the order in which a rank launches operations
+// of several communicators on its GPU (NCCL_LAUNCH_ORDER_IMPLICIT, which the program sets): ranks
+// could wait for each other for ever. `version`: of ncclGetVersion().
+void RequireLaunchOrder(int version);
+
 // The group of all ranks, for CPU and GPU tensors, and the name of the backend of the latter.
 struct DeviceWorld {
   std::unique_ptr<Communicator> world;
@@ -28,7 +33,8 @@ struct DeviceWorld {
 // Replaces the world that MakeWorldCommunicator() has made by one that takes GPU tensors too, over
 // NCCL where each rank of a machine has a GPU of its own, else staging through pinned memory.
 // Tensors on the CPU keep their backend. `gpu`: this rank's device index. `nccl_library`: see
-// LoadNcclApi(). Collective. Throws ConfigError when there is no GPU or no library.
+// LoadNcclApi(). Collective. Throws ConfigError when there is no GPU or no library, or
+// one that RequireLaunchOrder() refuses.
 DeviceWorld AddDevices(MpiEnvironment& environment, std::unique_ptr<Communicator> world,
                        const std::string& nccl_library, int gpu);
 

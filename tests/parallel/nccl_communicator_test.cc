@@ -96,6 +96,18 @@ TEST_CASE("ranks share a GPU where its place on a machine's bus is the same", "[
   CHECK(shares == std::vector<int>(each.machine.size(), each.shares));
 }
 
+TEST_CASE("an NCCL that keeps no order of launches is refused", "[nccl][cpu]") {
+  NcclStandIn stand_in(1);
+  int version = 0;
+  REQUIRE(stand_in.Api(0).version(&version) == 0);
+  CHECK_NOTHROW(RequireLaunchOrder(version));
+  CHECK_NOTHROW(RequireLaunchOrder(22600));
+  CHECK_THROWS_AS(RequireLaunchOrder(22599), ConfigError);
+  CHECK_THROWS_WITH(RequireLaunchOrder(22501),
+                    Catch::StartsWith("parallel.nccl: found NCCL 2.25.1; ") &&
+                        Catch::Contains("from NCCL 2.26.0 on; give the path of a newer library"));
+}
+
 TEST_CASE("NCCL over the stand-in passes every conformance check", "[comm]") {
   for (const int ranks : {2, 3, 4, 8}) {
     for (const ConformanceCheck& check : ConformanceChecks(Sums::kEveryHop)) {
