@@ -3,8 +3,6 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
-#include <initializer_list>
-
 #include "configs/base/error.h"
 
 namespace equipoise {
@@ -12,32 +10,20 @@ namespace {
 
 class Library {
  public:
-  explicit Library(std::initializer_list<std::string> names) {
-    std::string reason;
-    for (const std::string& name : names) {
-      name_ = name;
-      // Never closed: its functions are called until the program ends.
-      handle_ = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
-      if (handle_ != nullptr) return;
-      reason = dlerror();
-    }
-    throw ConfigError(fmt::format(
-        "parallel.nccl: {}; give the path of NCCL's library, on a machine with CUDA", reason));
-  }
+  explicit Library(const std::vector<std::string>& names) : opened_(OpenLibrary(names)) {}
 
   template <class Signature>
   void Find(const char* symbol, std::function<Signature>& function) const {
-    void* found = dlsym(handle_, symbol);
+    void* found = dlsym(opened_.handle, symbol);
     if (found == nullptr) {
       throw ConfigError(
-          fmt::format("parallel.nccl: {} has no {}; use another version", name_, symbol));
+          fmt::format("parallel.nccl: {} has no {}; use another version", opened_.name, symbol));
     }
     function = reinterpret_cast<Signature*>(found);
   }
 
  private:
-  std::string name_;
-  void* handle_ = nullptr;
+  OpenedLibrary opened_;
 };
 
 }  // namespace
@@ -55,6 +41,19 @@ void NcclApi::Check(int error, const char* call) const {
   std::string text = fmt::format("{}: {} (NCCL error {})", call, error_text(error), error);
   if (detail != nullptr && detail[0] != '\0') text += fmt::format(": {}", detail);
   throw RunError(text);
+}
+
+OpenedLibrary OpenLibrary(const std::vector<std::string>& names) {
+  std::string reason;
+  for (const int only_loaded : {RTLD_NOLOAD, 0}) {
+    for (const std::string& name : names) {
+      void* handle = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL | only_loaded);
+      if (handle != nullptr) return {name, handle};
+      if (const char* error = dlerror(); error != nullptr) reason = error;
+    }
+  }
+  throw ConfigError(fmt::format(
+      "parallel.nccl: {}; give the path of NCCL's library, on a machine with CUDA", reason));
 }
 
 CudaApi LoadCudaApi() {

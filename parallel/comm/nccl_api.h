@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <functional>
 #include <string>
+#include <vector>
 
 namespace equipoise {
 
@@ -75,6 +76,14 @@ struct NcclApi {
   // As CudaApi::Check, with NCCL's last error.
   void Check(int error, const char* call) const;
 };
+
+// Opens the first of the libraries that the process has loaded already, as two runtimes of CUDA
+// would each have streams of their own; else the first that there is. Throws ConfigError.
+struct OpenedLibrary {
+  std::string name;
+  void* handle;  // of dlopen; never closed
+};
+OpenedLibrary OpenLibrary(const std::vector<std::string>& names);
 
 // Opens the libraries, which stay open for the life of the program. `library` of NCCL: a path, or
 // empty for the system's libnccl.so.2. Throws ConfigError that names what is missing.

@@ -47,6 +47,15 @@ TEST_CASE("a library that is absent or another is refused by name", "[comm]") {
   CHECK_THROWS_AS(LoadNcclApi("libc.so.6"), ConfigError);
 }
 
+TEST_CASE("a library that the process has loaded comes before others", "[comm]") {
+  constexpr char kNotLoaded[] = "libBrokenLocale.so.1";  // one of glibc's
+  REQUIRE(dlopen(kNotLoaded, RTLD_NOW | RTLD_NOLOAD) == nullptr);
+  CHECK(OpenLibrary({kNotLoaded, "libc.so.6"}).name == "libc.so.6");
+  CHECK(OpenLibrary({"/no/such/library", "libc.so.6"}).name == "libc.so.6");
+  if (std::filesystem::exists("/lib/x86_64-linux-gnu/libBrokenLocale.so.1"))
+    CHECK(OpenLibrary({kNotLoaded, "/no/such/library"}).name == kNotLoaded);
+}
+
 TEST_CASE("NCCL's own library fills the table", "[comm]") {
   if (FromPackages("nccl/lib/libnccl.so.2").empty()) {
     return testing::SkipCase("no NCCL beside LibTorch");
