@@ -133,7 +133,22 @@ class NcclInFlight {
     state_ = kIssued;
   }
 
+  // The links of calls under way.
+  struct Entered {
+    std::vector<NcclLink*> links;
+    ~Entered() {
+      for (NcclLink* link : links) link->Leave();
+    }
+  };
+
   static void Run(const std::vector<std::shared_ptr<NcclInFlight>>& all) {
+    Entered entered;
+    for (const auto& one : all) {
+      for (const NcclCall& call : one->calls_) {
+        if (!call.link->Enter()) throw RunError("the connection was given up");
+        entered.links.push_back(call.link.get());
+      }
+    }
     const NcclApi& api = all.front()->api();
     api.Check(api.group_start(), "ncclGroupStart");
     int error = 0;
@@ -322,6 +337,23 @@ bool NcclLink::GiveUp() {
   return !aborted_.exchange(true);
 }
 
+bool NcclLink::Enter() {
+  std::lock_guard lock(mutex_);
+  if (aborted_) return false;
+  ++calls_;
+  return true;
+}
+
+void NcclLink::Leave() {
+  std::lock_guard lock(mutex_);
+  if (--calls_ == 0) left_.notify_all();
+}
+
+void NcclLink::AwaitCalls() {
+  std::unique_lock lock(mutex_);
+  left_.wait_for(lock, kCallsEnd, [this] { return calls_ == 0; });
+}
+
 void NcclLink::Close(Engine& engine, CollectiveSteps plan) {
   if (!EndsWithin(engine.options().timeout) || !GiveUp()) return;
   const auto destroying = BlockingCall::Start(
@@ -346,6 +378,7 @@ void NcclLink::Check() {
 void NcclLink::Abort() {
   if (!GiveUp()) return;
   BlockingCall::Start(api_, "ncclCommAbort", [link = shared_from_this()](const NcclApi& api) {
+    link->AwaitCalls();
     return api.abort(link->comm_);
   });
 }

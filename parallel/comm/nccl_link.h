@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -33,9 +34,14 @@ class NcclLink : public std::enable_shared_from_this<NcclLink> {
   // (ncclCommGetAsyncError). Any thread.
   void Check();
   // Aborts operations under way, on the host and on the GPU, and refuses later ones. Returns at
-  // once: the operations end a moment later, on a GPU that still works. Any thread.
+  // once: the operations end a moment later, on a GPU that still works; where a thread is inside of
+  // calls, when it has left them, or after kCallsEnd, as they may wait for that. Any thread.
   void Abort();
   bool aborted() const { return aborted_; }
+  // Around calls that use comm(), which is not freed meanwhile. False: it was given up, make none.
+  bool Enter();
+  void Leave();
+  static constexpr std::chrono::milliseconds kCallsEnd{2000};
   // Destroys the communicator (ncclCommDestroy) when the GPU has ended its operations; where they
   // take longer than the engine's deadline, it is left. Later calls are refused. Waits until the
   // other ranks, in `plan` as for the constructor, close theirs, all in one order; when one does
@@ -49,12 +55,15 @@ class NcclLink : public std::enable_shared_from_this<NcclLink> {
  private:
   bool EndsWithin(std::chrono::milliseconds limit);
   bool GiveUp();
+  void AwaitCalls();
 
   std::shared_ptr<const NcclApi> api_;
   NcclApi::Comm comm_ = nullptr;
   NcclApi::Stream stream_ = nullptr;
   std::mutex mutex_;                  // held by what needs a communicator that is not freed
   std::atomic<bool> aborted_{false};  // or destroyed
+  int calls_ = 0;                     // under way
+  std::condition_variable left_;
   std::atomic<int> under_way_{0};
 };
 

@@ -1,6 +1,7 @@
 // A communicator of NCCL that is given up while its rank, or another, still uses it.
 #include "parallel/comm/nccl_link.h"
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <memory>
@@ -20,13 +21,26 @@ namespace {
 
 using namespace std::chrono_literals;
 
+CollectiveSteps Plan() {
+  CollectiveSteps plan;
+  plan.text = "a link";
+  plan.tag.point_to_point = true;
+  plan.awaited = {1};
+  return plan;
+}
+
+// Of this rank alone.
+std::shared_ptr<NcclLink> MakeLink(Engine& engine, const std::shared_ptr<const NcclApi>& api) {
+  NcclUniqueId id;
+  api->Check(api->new_id(&id), "ncclGetUniqueId");
+  return std::make_shared<NcclLink>(engine, Plan(), api, id, /*ranks=*/1, /*rank=*/0);
+}
+
 TEST_CASE("no thread asks NCCL about a communicator that another one aborts", "[nccl][cpu]") {
   NcclStandIn stand_in(2);
   RunRanks(2, [&](Communicator& world) {
     if (world.rank() != 0) return Barrier(world);
     auto api = std::make_shared<NcclApi>(stand_in.Api(0));
-    NcclUniqueId id;
-    api->Check(api->new_id(&id), "ncclGetUniqueId");
     std::shared_ptr<NcclLink> link;
     std::jthread other;
     // The other thread comes in the middle of the question, and has time to be faster.
@@ -35,12 +49,8 @@ TEST_CASE("no thread asks NCCL about a communicator that another one aborts", "[
       for (int i = 0; i < 20 && stand_in.Aborted() == 0; ++i) std::this_thread::sleep_for(10ms);
       return ask(comm, error);
     };
-    CollectiveSteps plan;
-    plan.text = "a link";
-    plan.tag.point_to_point = true;
-    plan.awaited = {1};
     Engine& engine = *dynamic_cast<GroupCommunicator&>(world).engine();
-    link = std::make_shared<NcclLink>(engine, plan, api, id, /*ranks=*/1, /*rank=*/0);
+    link = MakeLink(engine, api);
     link->Check();
     other.join();
     link->Check();
@@ -48,6 +58,40 @@ TEST_CASE("no thread asks NCCL about a communicator that another one aborts", "[
   });
   CHECK(stand_in.Refused().empty());
   CHECK(stand_in.AwaitOpen(0) == 0);
+}
+
+TEST_CASE("a communicator is aborted when no thread is inside of its calls", "[nccl][cpu]") {
+  NcclStandIn stand_in(2);
+  const bool ends = GENERATE(true, false);  // the call, before the abort
+  std::atomic<bool> freed_inside{false}, refused{false};
+  Arrivals ended;
+  RunRanks(2, [&](Communicator& world) {
+    if (world.rank() != 0) return ended.WaitFor(1);
+    const auto api = std::make_shared<NcclApi>(stand_in.Api(0));
+    Engine& engine = *dynamic_cast<GroupCommunicator&>(world).engine();
+    const auto link = MakeLink(engine, api);
+    // Another thread gives the link up in the middle of the call, and has time to be faster.
+    const auto call = [&](const NcclApi&, void*, void*) {
+      std::jthread([&] { link->Abort(); }).join();
+      const auto limit = ends ? NcclLink::kCallsEnd / 4 : NcclLink::kCallsEnd * 10;
+      const auto latest = std::chrono::steady_clock::now() + limit;
+      while (stand_in.Aborted() == 0 && std::chrono::steady_clock::now() < latest)
+        std::this_thread::sleep_for(10ms);
+      freed_inside = stand_in.Aborted() > 0;
+      return 0;
+    };
+    for (int i = 0; i < 2; ++i) {
+      NcclBatch batch;
+      batch.Add(engine, Plan(), {{link, "ncclAllReduce", call}});
+      batch.Issue();
+    }
+    refused = !link->Enter();
+    ended.Arrive();  // a rank whose operation has failed can do no more together
+  });
+  CHECK(freed_inside == !ends);  // one that waits for the abort is not waited for for ever
+  CHECK(refused);
+  CHECK(stand_in.AwaitOpen(0) == 0);
+  CHECK(stand_in.Aborted() == 1);
 }
 
 TEST_CASE("a rank that fails alone tells the others before NCCL could wait for them",
