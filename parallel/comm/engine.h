@@ -49,9 +49,9 @@ class Engine {
 
   // The first group number that this rank has not used. Of the compute thread.
   int next_group() const { return next_group_; }
-  // Marks the `count` group numbers from `first` on as used, after the members of a group have
-  // agreed on them. REQUIRES: first >= next_group().
-  void ReserveGroups(int first, int count) { next_group_ = first + count; }
+  // Marks a group number as used, after the members of a group have agreed on it.
+  // REQUIRES: number >= next_group().
+  void ReserveGroup(int number) { next_group_ = number + 1; }
 
   struct ExitStatus {
     int exit_code;       // of the first rank that left

@@ -1,10 +1,10 @@
 #include "parallel/comm/group_communicator.h"
 
 #include <ATen/ops/empty.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <numeric>
-#include <set>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -122,17 +122,23 @@ std::unique_ptr<GroupCommunicator> GroupCommunicator::SplitGroup(int color, int 
   values[2] = engine_->next_group();
   AllGather(all, mine).Wait();
 
-  std::set<int64_t> colors;
   std::vector<std::tuple<int64_t, int>> members;  // key, rank
-  int64_t first_id = 0;
+  int64_t id = 0;
   for (int rank = 0; rank < size(); ++rank) {
     const int64_t* row = all.data_ptr<int64_t>() + static_cast<int64_t>(rank) * 3;
-    colors.insert(row[0]);
     if (row[0] == color) members.emplace_back(row[1], rank);
-    first_id = std::max(first_id, row[2]);
+    id = std::max(id, row[2]);
   }
-  // Above the number of every group of any member: two groups with a common rank differ.
-  engine_->ReserveGroups(static_cast<int>(first_id), static_cast<int>(colors.size()));
+  // Above the number of every group of any member: two groups with a common rank differ. Those of
+  // one call have none, and share the number.
+  if (id >= kMostGroups) {
+    throw RunError(
+        fmt::format("group {}, a part of group {}: its ranks have been in {} groups already, the "
+                    "most that there "
+                    "can be; start the run again",
+                    name, name_, id));
+  }
+  engine_->ReserveGroup(static_cast<int>(id));
   if (members.size() == 1) return nullptr;
 
   std::sort(members.begin(), members.end());
@@ -141,9 +147,8 @@ std::unique_ptr<GroupCommunicator> GroupCommunicator::SplitGroup(int color, int 
     if (rank == this->rank()) ranks.self = ranks.size();
     ranks.world.push_back(ranks_.world[rank]);
   }
-  const auto index = std::distance(colors.begin(), colors.find(color));
   return std::unique_ptr<GroupCommunicator>(
-      new GroupCommunicator(engine_, std::move(ranks), static_cast<int>(first_id + index), name));
+      new GroupCommunicator(engine_, std::move(ranks), static_cast<int>(id), name));
 }
 
 }  // namespace equipoise

@@ -34,6 +34,7 @@ using std::chrono::microseconds;
 
 // Bits of a tag, 23 in all.
 constexpr int kSequenceBits = 14, kGroupBits = 8;
+static_assert(kMostGroups <= 1 << kGroupBits);
 constexpr int kLargestTag = (1 << (kSequenceBits + kGroupBits + 1)) - 1;
 
 int MpiTag(const Tag& tag) {

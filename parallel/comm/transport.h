@@ -9,6 +9,9 @@
 
 namespace equipoise {
 
+// Group numbers begin with 0 and end below this: MPI's tags have room for no more.
+constexpr int kMostGroups = 256;
+
 // The label of transfers that match: those of equal tag between two ranks match in order.
 struct Tag {
   int group = 0;

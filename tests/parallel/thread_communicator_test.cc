@@ -8,6 +8,7 @@
 #include <chrono>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "configs/base/error.h"
 #include "tests/parallel/communicator_conformance.h"
@@ -108,6 +109,26 @@ TEST_CASE("sends are synchronous", "[comm]") {
   const auto errors = Errors(2, body, failed, kSoon);
   INFO(errors[0] << "\n" << errors[1]);
   CHECK_THAT(errors[0] + errors[1], Catch::Contains("their orders of operations differ"));
+}
+
+TEST_CASE("groups that are made one after another are counted, whatever their size", "[comm]") {
+  constexpr int kGroups = 254;  // and two of all ranks
+  std::vector<std::string> errors(4);
+  RunRanks(4, [&](Communicator& world) {
+    for (int i = 0; i < kGroups; ++i) {
+      const auto part = world.Split(i % 3 == 0 ? world.rank() : world.rank() / 2, 0, "part");
+      if (i % 50 == 0) Barrier(*part);
+    }
+    try {
+      world.Split(0, 0, "last");
+    } catch (const RunError& error) {
+      errors[world.rank()] = error.what();
+    }
+  });
+  CHECK(errors == std::vector<std::string>(
+                      4,
+                      "group last, a part of group world: its ranks have been in 256 groups "
+                      "already, the most that there can be; start the run again"));
 }
 
 TEST_CASE("an operation after a failure fails too", "[comm]") {
