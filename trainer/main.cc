@@ -172,6 +172,9 @@ void SetUpLibraries(char** argv) {
   // A rank uses several communicators, and launches their operations in the same order on all ranks
   // of each; NCCL 2.26 and later then keep that order on the GPU.
   for_gpus("NCCL_LAUNCH_ORDER_IMPLICIT", "1");
+  // A receive that waits for its sender holds a multiprocessor for each channel, by default up to
+  // 32 of the 132 of an H100, and each pair of ranks takes some 12 MB for each channel.
+  for_gpus("NCCL_MAX_P2P_NCHANNELS", "8");
   if (changed) execv("/proc/self/exe", argv);
 }
 
