@@ -25,7 +25,9 @@ void OuterOptimizer::Step() {
   inner_.SetMasters([&](Range share) {
     at::Tensor weights = weights_.narrow(0, share.begin, share.size());
     const at::Tensor masters = inner_.Masters(share);
-    at::Tensor moved = weights.to(masters.device()).sub(masters);
+    // From where the round began: what the rounding of weights without masters took away then is
+    // still in `weights`, and comes to count when enough of it has gathered.
+    at::Tensor moved = inner_.AsHeld(weights).to(masters.device()).sub(masters);
     if (count > 1) {
       at::Tensor sum = moved.to(options_.reduce_dtype);
       islands_->AllReduce(sum, ReduceOp::kSum).WaitOnStream();

@@ -232,6 +232,14 @@ void AdamW::SetMasters(Range range, const at::Tensor& masters) {
   });
 }
 
+at::Tensor AdamW::AsHeld(const at::Tensor& masters) const {
+  const at::ScalarType dtype = parameters_.compute().scalar_type();
+  if (!without_masters() || dtype == at::kFloat) return masters;
+  at::Tensor rounded = at::empty(masters.sizes(), masters.options().dtype(dtype));
+  RoundMaster(masters, rounded);
+  return rounded.to(at::kFloat);
+}
+
 at::Tensor AdamW::PartOf(const at::Tensor& flat, size_t index) const {
   EQUIPOISE_CHECK(flat.numel() == own_.numel(), flat.numel(), " elements of a shard");
   const Range part = InShard(index);

@@ -99,6 +99,9 @@ class AdamW {
   // Replaces them by `masters`, fp32 on any device; a weight without a master is rounded to
   // nearest.
   void SetMasters(Range range, const at::Tensor& masters);
+  // What Masters() gives of masters that were set: `masters`, fp32, rounded to nearest where
+  // weights have none.
+  at::Tensor AsHeld(const at::Tensor& masters) const;
   // What a tensor of as many elements as the shard holds of a parameter, as the moments do.
   at::Tensor PartOf(const at::Tensor& flat, size_t index) const;
 

@@ -81,6 +81,8 @@ class ZeroOptimizer {
   // Replaces them all: by what `masters` returns for each of PiecesOfShare(). The
   // values follow, as after Step(). Collective.
   void SetMasters(const std::function<at::Tensor(Range share)>& masters);
+  // As AdamW::AsHeld().
+  at::Tensor AsHeld(const at::Tensor& masters) const { return adamw_.AsHeld(masters); }
 
   int64_t steps() const { return adamw_.steps(); }
   // Sets the number of steps done. To be called after moments were read from a checkpoint.

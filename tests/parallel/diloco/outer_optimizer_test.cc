@@ -82,7 +82,7 @@ std::vector<at::Tensor> Expected(const Rounds& all, size_t place, const OuterOpt
     at::Tensor mean = at::zeros_like(weights);
     for (const auto& island : all) mean.add_(island[place][round].trained);
     mean.div_(static_cast<double>(all.size()));
-    weights.mutable_grad() = weights.sub(mean);
+    weights.mutable_grad() = all[0][place][round - 1].after.sub(mean);
     sgd.step();
     begun.push_back(weights.clone());
   }
@@ -140,6 +140,19 @@ TEST_CASE("a model without masters goes on from the outer weights rounded to nea
       CHECK_FALSE(at::equal(rank[round].begun, rounded));
       CHECK(at::allclose(rank[round].after, rank[round].begun, 1.0 / 256, 0));
     }
+  }
+}
+
+TEST_CASE("what a model without masters moves by in a round counts, below a step of bf16 too") {
+  const Setting setting{.islands = 1,
+                        .model = {.dtype = at::kBFloat16, .rounding_seed = 3},
+                        .outer = {.lr = 1, .momentum = 0}};
+  const Rounds all = Run(setting);
+  at::Tensor moved = at::zeros_like(all[0][0][0].begun);
+  for (size_t round = 1; round <= kRounds; ++round) {
+    const RoundOfRank &before = all[0][0][round - 1], &now = all[0][0][round];
+    moved.add_(now.trained.sub(before.after));
+    CHECK(at::allclose(now.begun.sub(all[0][0][0].begun), moved, 1e-5, 1e-6));
   }
 }
 
