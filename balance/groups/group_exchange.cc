@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 
 #include "configs/base/error.h"
 
@@ -115,9 +116,11 @@ void Exchanger::AddMembers(std::span<const SampleSize> sizes, const GroupOfSampl
     ++samples;
   }
   const auto mean = static_cast<int32_t>(samples / std::max<int64_t>(groups.groups, 1));
-  int32_t begin = 0;
+  int64_t begin = 0;
   for (Group& group : groups_) {
-    group.begin = begin;
+    EQUIPOISE_CHECK(begin <= std::numeric_limits<int32_t>::max(), "more places than 2^31 in ",
+                    groups.groups, " groups; set balance.window");
+    group.begin = static_cast<int32_t>(begin);
     group.room = std::max(group.room, mean) + static_cast<int32_t>(kSpare);
     begin += group.room;
   }
