@@ -69,7 +69,7 @@ void Quarantine::ReadNew() {
 }
 
 bool Quarantine::Add(const BadSample& bad, std::optional<int64_t> step, int rank) {
-  if (known_.contains({bad.file, bad.line})) return false;
+  if (Has(bad)) return false;
   const FileLock lock(file_.get());
   ReadNew();
   if (!known_.emplace(bad.file, bad.line).second) return false;

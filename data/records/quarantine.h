@@ -21,6 +21,8 @@ class Quarantine {
   explicit Quarantine(const std::string& path);
   // Adds a record; false when it was listed already. Throws RunError when it cannot be written.
   bool Add(const BadSample& bad, std::optional<int64_t> step, int rank);
+  // Whether the record was listed when this object last read the file.
+  bool Has(const BadSample& bad) const { return known_.contains({bad.file, bad.line}); }
   // Records in the file when this object last read it.
   int64_t size() const { return static_cast<int64_t>(known_.size()); }
 

@@ -114,6 +114,7 @@ void QuarantineDefects(const OpenedData& data, Quarantine& quarantine) {
   for (int64_t sample = 0; sample < data.index.size(); ++sample) {
     const Defect defect = data.index[sample].defect;
     if (defect == Defect::kNone || defect == Defect::kTooLong) continue;
+    if (quarantine.Has(data.dataset.Locate(sample, "", ""))) continue;
     const ScannedSample scanned = data.dataset.Scan(sample);
     // A picture may be readable again by now, but the index excludes the record.
     const std::string reason = scanned.defect == Defect::kNone
