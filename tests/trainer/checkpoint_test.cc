@@ -12,6 +12,7 @@
 #include "tests/parallel/run_ranks.h"
 #include "tests/trainer/checkpoint_sample.h"
 #include "tests/trainer/scratch_folder.h"
+#include "trainer/checkpoint/checkpoint_layout.h"
 
 namespace equipoise {
 namespace {
@@ -72,6 +73,54 @@ TEST_CASE("the best checkpoint is linked and never deleted", "[checkpoint][cpu]"
   content.state.best = BestStep{"doc/anls", 0.6, 80};
   SaveCheckpoint(scratch.path(), content, /*keep=*/1, world);
   CHECK(NamesIn(folder) == std::set<std::string>{"best", "latest", "step-00000080"});
+}
+
+TEST_CASE("a run that goes back has the best of what it goes back to", "[checkpoint][cpu]") {
+  const ScratchFolder scratch;
+  SingleCommunicator world;
+  CheckpointContent content = SampleContent(10, 0);
+  const auto save = [&](int64_t step, std::optional<int64_t> best) {
+    content.state.step = step;
+    content.state.best.reset();
+    if (best) content.state.best = BestStep{"eval_loss", 1.0 / static_cast<double>(*best), *best};
+    SaveCheckpoint(scratch.path(), content, /*keep=*/0, world);
+  };
+  save(10, 10);
+  save(20, 10);
+  save(30, 30);
+  const fs::path folder = scratch.Path("checkpoints");
+  CHECK(LinkedName(folder, kBestName) == "step-00000030");
+  GoBackTo(scratch.path(), folder / "step-00000020");
+  CHECK(LinkedName(folder, kLatestName) == "step-00000020");
+  CHECK(FindCheckpoint(scratch.path()) == folder / "step-00000020");
+  fs::remove(folder / "step-00000020" / "index.json");
+  CHECK(FindCheckpoint(scratch.path()) == folder / "step-00000010");  // not that of the way left
+  save(25, 10);
+  CHECK(LinkedName(folder, kBestName) == "step-00000010");
+  CHECK(HasCheckpointOf(scratch.path(), 10));
+  CHECK_FALSE(HasCheckpointOf(scratch.path(), 11));
+  MarkUnsound(scratch.path(), content.state.optimizer_step, "not finite");
+  CHECK_FALSE(HasCheckpointOf(scratch.path(), 10));
+  fs::remove_all(folder / "step-00000010");
+  save(26, 10);
+  CHECK_FALSE(fs::exists(fs::symlink_status(folder / kBestName)));
+  const ScratchFolder other;
+  GoBackTo(other.path(), folder / "step-00000026");
+  CHECK_FALSE(fs::exists(other.Path("checkpoints")));
+}
+
+TEST_CASE("a checkpoint that was being replaced without an exchange has its name back",
+          "[checkpoint][cpu]") {
+  const ScratchFolder scratch;
+  SingleCommunicator world;
+  const std::string folder = SaveCheckpoint(scratch.path(), SampleContent(40, 0), 1, world).folder;
+  fs::rename(folder, scratch.Path("checkpoints/.tmp-step-00000040.old"));
+  FinishReplacing(scratch.path());
+  CHECK(FindCheckpoint(scratch.path()) == folder);
+  CHECK(HoldsSample(folder, 1));
+  fs::create_directory(scratch.Path("checkpoints/.tmp-step-00000040.old"));
+  FinishReplacing(scratch.path());  // the new one is there
+  CHECK(HoldsSample(folder, 1));
 }
 
 TEST_CASE("the scale of the loss is kept", "[checkpoint][cpu]") {

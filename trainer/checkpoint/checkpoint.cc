@@ -201,6 +201,15 @@ void WriteRankFile(const std::string& path, const std::map<std::string, HeldPiec
   WriteSafetensors(path, tensors, metadata);
 }
 
+// The link is of this run's best, which it may have gone back behind: to the state of a checkpoint
+// before the one that is linked.
+void LinkBest(const fs::path& checkpoints, const TrainState& state) {
+  const std::string name = state.best ? StepFolderName(state.best->step) : "";
+  const fs::path link = checkpoints / kBestName;
+  if (name.empty() || !fs::exists(checkpoints / name)) return Remove(link);
+  if (LinkedName(checkpoints.string(), kBestName) != name) ReplaceLink(link.string(), name);
+}
+
 // Makes the checkpoint visible; rank 0 only.
 void Publish(const CheckpointContent& content, const std::vector<FileSum>& sums,
              const fs::path& temporary) {
@@ -211,8 +220,7 @@ void Publish(const CheckpointContent& content, const std::vector<FileSum>& sums,
   SyncFolder(temporary.string());
   ReplaceFolder(temporary.string(), (checkpoints / name).string());
   ReplaceLink((checkpoints / kLatestName).string(), name);
-  if (content.state.best && content.state.best->step == content.state.step)
-    ReplaceLink((checkpoints / kBestName).string(), name);
+  LinkBest(checkpoints, content.state);
 }
 
 }  // namespace
@@ -249,6 +257,34 @@ SavedCheckpoint SaveCheckpoint(const std::string& run_dir, const CheckpointConte
     if (is_root) DeleteOld(checkpoints, content.state.step, keep);
   });
   return saved;
+}
+
+void GoBackTo(const std::string& run_dir, const std::string& checkpoint_dir) {
+  const fs::path checkpoints = fs::path(run_dir) / "checkpoints";
+  const fs::path name = fs::canonical(checkpoint_dir).filename();
+  std::error_code error;
+  if (!fs::equivalent(checkpoints / name, checkpoint_dir, error) || error) return;
+  if (LinkedName(checkpoints.string(), kLatestName) != name)
+    ReplaceLink((checkpoints / kLatestName).string(), name);
+}
+
+bool HasCheckpointOf(const std::string& run_dir, int64_t step) {
+  const fs::path folder = fs::path(run_dir) / "checkpoints" / StepFolderName(step);
+  return fs::exists(folder / kIndexName) && !fs::exists(folder / kUnsoundName);
+}
+
+void FinishReplacing(const std::string& run_dir) {
+  const fs::path checkpoints = fs::path(run_dir) / "checkpoints";
+  if (!fs::is_directory(checkpoints)) return;
+  std::vector<fs::path> aside;
+  for (const fs::directory_entry& entry : fs::directory_iterator(checkpoints)) {
+    if (entry.path().extension() == kAsideSuffix) aside.push_back(entry);
+  }
+  for (const fs::path& path : aside) {
+    const std::string name = path.stem().string().substr(std::string_view(kTemporaryPrefix).size());
+    if (StepOfName(name) < 0 || fs::exists(checkpoints / name)) continue;
+    fs::rename(path, checkpoints / name);
+  }
 }
 
 std::vector<std::string> MarkUnsound(const std::string& run_dir, int64_t optimizer_step,

@@ -51,8 +51,8 @@ struct SavedCheckpoint {
 
 // Writes RUN/checkpoints/step-XXXXXXXX: every rank writes its file to a temporary folder and syncs
 // it; rank 0 writes the index, renames the folder, updates `latest`, and deletes all but the newest
-// `keep` checkpoints (0: deletes none) and the one that `best` links to, which is this one where
-// state.best is of this step. Collective. A run killed at any point leaves either the old
+// `keep` checkpoints (0: deletes none) and the one that `best` links to, that of state.best, if it
+// is there. Collective. A run killed at any point leaves either the old
 // or the new checkpoint complete. Throws RunError with the same text on every rank when the disk is
 // full or not writable, when an element of a tensor is given by two ranks or by none, or when an
 // element is not finite; older checkpoints then remain unchanged.
@@ -64,16 +64,28 @@ SavedCheckpoint SaveCheckpoint(const std::string& run_dir, const CheckpointConte
 std::vector<std::string> MarkUnsound(const std::string& run_dir, int64_t optimizer_step,
                                      const std::string& why);
 
+// Makes `latest` link to a checkpoint of the run that it goes back to, asked for by name: were it
+// killed before it saves, it would else go on from those beyond. Nothing where `checkpoint_dir` is
+// of another run. Throws RunError.
+void GoBackTo(const std::string& run_dir, const std::string& checkpoint_dir);
+
+// Whether the run has a checkpoint of that step which is not marked as unsound.
+bool HasCheckpointOf(const std::string& run_dir, int64_t step);
+
+// Gives a checkpoint its name back that a run was replacing when it was killed, on a file system
+// that cannot exchange names (ReplaceFolder()). No other process may write to the run.
+void FinishReplacing(const std::string& run_dir);
+
 // What a run does that has no sound checkpoint: the end of FindCheckpoint()'s text.
 inline constexpr char kAdviceOfResume[] =
     "gone on from; start anew in another run.dir, or choose one with --resume";
 
 // The checkpoint to resume from. `path` is a step folder, which is returned, or a run folder, of
-// which the checkpoint that `latest` links to is returned, else the newest; empty when the run has
-// none. Verifies all checksums, and that all elements are finite. In a run folder, checkpoints that
-// fail this or are marked as unsound are skipped with a warning, those in `skipped` without one.
-// Throws DataError when `path` is a damaged step folder, or a run folder without a valid
-// checkpoint, whose text ends with `advice`.
+// which the checkpoint that `latest` links to is returned, else the newest before it, else the
+// newest; empty when the run has none. Verifies all checksums, and that all elements are finite. In
+// a run folder, checkpoints that fail this or are marked as unsound are skipped with a warning,
+// those in `skipped` without one. Throws DataError when `path` is a damaged step folder, or a run
+// folder without a valid checkpoint, whose text ends with `advice`.
 std::string FindCheckpoint(const std::string& path, const std::vector<std::string>& skipped = {},
                            const std::string& advice = kAdviceOfResume);
 

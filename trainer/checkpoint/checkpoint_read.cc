@@ -142,12 +142,13 @@ void RequireUnmarked(const fs::path& folder) {
                               why, (folder / kUnsoundName).string()));
 }
 
-// The step folders in the order in which they are tried: that of `latest`, then the newest first.
+// The step folders in the order in which they are tried: that of `latest` and those before it, the
+// newest first, then those beyond it, which the run went back behind.
 std::vector<std::string> Candidates(const fs::path& checkpoints) {
   std::vector<int64_t> steps = StepsIn(checkpoints.string());
   std::sort(steps.rbegin(), steps.rend());
   const int64_t latest = StepOfName(LinkedName(checkpoints.string(), kLatestName));
-  std::stable_partition(steps.begin(), steps.end(), [&](int64_t step) { return step == latest; });
+  std::stable_partition(steps.begin(), steps.end(), [&](int64_t step) { return step <= latest; });
   std::vector<std::string> folders;
   folders.reserve(steps.size());
   for (const int64_t step : steps) folders.push_back((checkpoints / StepFolderName(step)).string());

@@ -94,7 +94,7 @@ void ReplaceFolder(const std::string& from, const std::string& to) {
     if (error != EINVAL && error != ENOSYS)
       Fail(to, fmt::format("exchange {} with it", from), error);
     // The file system cannot exchange names (NFS): for a moment there is no folder `to`.
-    const std::string old = from + ".old";
+    const std::string old = from + kAsideSuffix;
     Rename(to, old);
     Rename(from, to);
     Rename(old, from);

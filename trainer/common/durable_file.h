@@ -22,7 +22,9 @@ void SyncFolder(const std::string& folder);
 void ReplaceLink(const std::string& path, const std::string& target);
 
 // Renames the folder `from` to `to`. An existing folder `to` is exchanged with it atomically, where
-// the file system supports that, and removed.
+// the file system supports that, and removed. Elsewhere `to` lies under the name of `from` with
+// kAsideSuffix for a moment, and is not yet there.
+inline constexpr char kAsideSuffix[] = ".old";
 void ReplaceFolder(const std::string& from, const std::string& to);
 
 struct FileSum {

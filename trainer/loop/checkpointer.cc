@@ -14,6 +14,7 @@
 #include "configs/base/error.h"
 #include "configs/yaml/config_json.h"
 #include "models/ops/matrix_product.h"
+#include "parallel/comm/values.h"
 #include "parallel/schedule/builders.h"
 #include "parallel/schedule/plan_hash.h"
 #include "trainer/checkpoint/base_weights.h"
@@ -95,6 +96,9 @@ Checkpointer::Checkpointer(RunContext& context, const RunData& data, const Train
   }
   if (options.resume != Resume::kNone) {
     const std::string from = chooses_ ? config.run.dir : options.resume_from;
+    AgreeOrThrowRunError(context.world(), [&] {
+      if (context.rank() == 0) FinishReplacing(config.run.dir);
+    });
     start_ = FindCheckpoint(from, context.world());
     if (start_.empty() && !chooses_)
       throw DataError(from + ": no checkpoint is there; give a step-* folder");
@@ -137,11 +141,29 @@ TrainState Checkpointer::Restore(Replica& replica) {
     if (replica.outer() != nullptr) replica.outer()->Begin();
   } else {
     state = Load(replica);
+    ForgetLostBest(state);
+    if (!chooses_) {
+      AgreeOrThrowRunError(context_.world(), [&] {
+        if (context_.rank() == 0) GoBackTo(context_.config.run.dir, start_);
+      });
+    }
     if (state.packs < 0) state.packs = state.step * context_.config.train.global_batch;
   }
   replica.guard = NonFiniteGuard(state.non_finite_in_a_row);
   if (replica.scaler.on() && state.loss_scale) replica.scaler.Restore(*state.loss_scale);
   return state;
+}
+
+// A best that is no more there, since the run has gone back behind a better one or this is another
+// run's folder, is no rival.
+void Checkpointer::ForgetLostBest(TrainState& state) const {
+  if (!state.best) return;
+  const std::string& dir = context_.config.run.dir;
+  const bool lost = context_.rank() == 0 && !HasCheckpointOf(dir, state.best->step);
+  if (AllReduceValue<int64_t>(context_.world(), lost ? 1 : 0, ReduceOp::kMax) == 0) return;
+  spdlog::info("checkpoint.best: {} {:.4g} was of step {}, which {} has not; the next is the best",
+               state.best->measure, state.best->value, state.best->step, dir);
+  state.best.reset();
 }
 
 TrainState Checkpointer::Load(Replica& replica) {

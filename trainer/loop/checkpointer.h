@@ -42,6 +42,7 @@ class Checkpointer {
  private:
   void RestoreLimits();
   TrainState Load(Replica& replica);
+  void ForgetLostBest(TrainState& state) const;
   void GoOnWithin(int64_t step, const at::Tensor& model, OuterOptimizer& outer) const;
   void RequirePosition(const TrainState& state, const Plan& plan) const;
   void LogStart(const CheckpointIndex& index, const Plan& plan) const;
