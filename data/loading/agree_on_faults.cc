@@ -1,6 +1,8 @@
 #include "data/loading/agree_on_faults.h"
 
 #include <cstdint>
+#include <map>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -59,6 +61,32 @@ bool AgreeOnFaults(const Dataset& dataset, const Pack& pack, const Groups& group
     loaded.batch.noise = noise;
   }
   return changed;
+}
+
+std::vector<BadSample> MissedByLoss(const std::vector<BadSample>& bad, bool has_loss,
+                                    Communicator& world) {
+  Json samples = Json::array();
+  for (const BadSample& one : bad)
+    samples.push_back({one.sample, one.file, one.line, one.id, one.reason});
+  const Json mine = {{"loss", has_loss}, {"samples", samples}};
+  const std::string text = mine.dump(-1, ' ', false, Json::error_handler_t::replace);
+  std::set<int64_t> noticed;
+  std::map<int64_t, BadSample> before;
+  for (const std::string& rank : GatherText(world, text)) {
+    const Json theirs = Json::parse(rank);
+    for (const Json& one : theirs["samples"]) {
+      if (theirs["loss"]) {
+        noticed.insert(one[0].get<int64_t>());
+      } else {
+        before.emplace(one[0], BadSample{one[0], one[1], one[2], one[3], one[4]});
+      }
+    }
+  }
+  std::vector<BadSample> missed;
+  for (const auto& [sample, one] : before) {
+    if (!noticed.contains(sample)) missed.push_back(one);
+  }
+  return missed;
 }
 
 }  // namespace equipoise

@@ -17,4 +17,10 @@ namespace equipoise {
 bool AgreeOnFaults(const Dataset& dataset, const Pack& pack,
                    const std::vector<Communicator*>& groups, LoadedPack& loaded);
 
+// The samples of a step that a rank before the loss could not read, which those of the loss could:
+// blank to the model, with their labels as targets. `bad`: of this rank's packs; `has_loss`:
+// whether it computes the loss. The same on every rank. Collective over `world`.
+std::vector<BadSample> MissedByLoss(const std::vector<BadSample>& bad, bool has_loss,
+                                    Communicator& world);
+
 }  // namespace equipoise

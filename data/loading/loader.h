@@ -23,7 +23,8 @@ struct LoadedPack {
   double weight = 0;    // sum of their weights; = targets for LossWeight::kToken
   // Samples that could not be loaded as planned. Their shape is kept: their pictures are black and
   // none of their tokens is a target. Ranks that share out the work on the micro-batch need to know
-  // (data/loading/agree_on_faults.h), others do not.
+  // beforehand, ranks of the loss after it what those before them could not read
+  // (data/loading/agree_on_faults.h).
   std::vector<BadSample> bad;
   SampleFaults faults;  // of all samples
 };

@@ -158,8 +158,8 @@ def files(bench):
         with safetensors.safe_open(f"{out}/model.safetensors", "np") as file:
             dtypes = {file.get_slice(key).get_dtype() for key in file.keys()}
         bench.results.check(f"its file holds {name}", dtypes == {name}, str(dtypes))
-    pretrained = dict(model__hf=f"{bench.folder}/exported_fp16", model__init="pretrained", train__steps=1,
-                      train__loss_scale__initial=1024)
+    pretrained = dict(model__hf=f"{bench.folder}/exported_fp16", model__init="pretrained",
+                      train__steps=1, train__loss_scale__initial=1024)
     _, rows = bench.run("from-fp16", 1, **pretrained)
     bench.results.check("its fp16 file is trained on", rows[0]["loss"] > 0, str(rows))
 

@@ -164,6 +164,28 @@ def other_pictures(results, config, folder):
                       [line for line, _ in bad] == [2, 7] and bad == all_bad, str(bad))
 
 
+def pictures_before_the_loss(results, config, folder):
+    """Two pictures that the encoder's rank cannot decode, while that of the loss can: their steps
+    are skipped, and they count as bad."""
+    for name, mesh in (("inline", {}), ("disaggregated", {"parallel.encoder": "disaggregated"})):
+        settings = {"data.cache": f"{folder}/cache", "parallel.pipeline": 2,
+                    "parallel.schedule": "1f1b", "data.max_bad_share": 0.2, **mesh}
+        code, text, steps, bad = train_on(config, f"{folder}/before_{name}", settings,
+                                          pictures_of_ranks(folder, f"before_{name}", 2, {0}))
+        label = f"pictures before the loss, {name}"
+        results.check(f"{label}: the run goes on", code == 0 and len(steps) == 8, text[-900:])
+        results.check(f"{label}: both in quarantine, once", [line for line, _ in bad] == [2, 7],
+                      str(bad))
+        skipped = [i for i, step in enumerate(steps) if step[0] is None]
+        counts = [0] + [step[2] for step in steps]
+        results.check(f"{label}: the steps that have them are skipped, and no others",
+                      skipped and skipped == [i for i in range(8) if counts[i + 1] > counts[i]],
+                      str(steps))
+        results.check(f"{label}: no held-out loss of black pictures",
+                      all(step[3] is None for step in steps) and
+                      "no held-out loss" in text, f"{steps} {text[-600:]}")
+
+
 def missing_configuration(results, config, folder):
     """Rank 1 alone lacks the file; rank 0 waits for it in its first collective."""
     train = ["train", config, "--set", f"run.dir={folder}/lacks"]
@@ -189,7 +211,8 @@ def main():
     folder = tempfile.mkdtemp(prefix="one")
     config = tiny_case.write_case(folder)
     for case in (cannot_write_metrics, other_configuration, other_program, other_plan,
-                 other_search, other_pictures, missing_configuration, mpi_does_not_start):
+                 other_search, other_pictures, pictures_before_the_loss,
+                 missing_configuration, mpi_does_not_start):
         case(results, config, folder)
     shutil.rmtree(folder)
     results.finish()

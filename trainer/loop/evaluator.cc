@@ -59,6 +59,7 @@ std::optional<double> Evaluator::HeldOutLoss(Replica& replica) {
   const std::vector<Pack> packs = PackInOrder(held_out_->index, config.data.max_tokens,
                                               config.eval.samples, LossWeight::kToken, &samples);
   double weight = 0;
+  std::vector<BadSample> bad;
   const auto pack_of = [&](int i) -> const Pack& {
     const int pack = replica.data_rank() + i * replica.data_ranks();
     return packs[static_cast<size_t>(pack)];
@@ -77,9 +78,17 @@ std::optional<double> Evaluator::HeldOutLoss(Replica& replica) {
   };
   pass.release = [&](int i) {
     weight += loaded[i].weight;
+    bad.insert(bad.end(), loaded[i].bad.begin(), loaded[i].bad.end());
     loaded.erase(i);
   };
   model.Evaluate(std::move(pass));
+  if (const auto missed = MissedByLoss(bad, model.part().has_loss(), context_.world());
+      !missed.empty()) {
+    spdlog::warn(
+        "data.eval: {} could not be read where it is encoded ({} samples); no held-out loss",
+        missed[0].file, missed.size());
+    return std::nullopt;
+  }
   // A data rank beyond the packs has run none; its last loss is that of a training step.
   const bool ran = weight > 0;
   const std::optional<double> mean =

@@ -23,7 +23,8 @@ struct SetScores {
 // Result of one optimizer step; the same on every rank except for the last fields.
 struct StepResult {
   // Weighted mean loss over the step's targets, and gradient norm before clipping; absent when
-  // there was no target (no picture of the step could be decoded): the step is skipped.
+  // there was no target (no picture of the step could be decoded), or where ranks before the loss
+  // could not read what those of the loss could: the step is skipped.
   std::optional<double> loss, grad_norm;
   bool updated = false;              // whether weights have changed: false in a skipped step
   std::optional<double> loss_scale;  // in fp16: that of this step
@@ -49,7 +50,7 @@ struct StepResult {
   RankTimes times;
   std::vector<LayerLoad> loads;  // of its data rank's micro-batches; encoded ones of the next step
   int taken = 0;                 // of these micro-batches the step before has encoded so many
-  std::vector<BadSample> bad;    // where this rank reports the loss
+  std::vector<BadSample> bad;    // where this rank reports the loss; on rank 0 also missed ones
 };
 
 }  // namespace equipoise

@@ -130,7 +130,8 @@ StepResult StepRunner::Run(int64_t number) {
   const StepForecast& forecast = replica_.forecast();
   if (forecast.knows_speed()) result.predicted_step_s = sums.predicted_s;
   const double weight = std::accumulate(sums.weights.begin(), sums.weights.end(), 0.0);
-  if (weight > 0) {
+  const bool missed = sums.bad_before > 0 && HasMissed(number, result);
+  if (weight > 0 && !missed) {
     // Where pictures did not decode, the loss has fewer targets than planned, of all islands and of
     // this one.
     const auto planned_share = [&sums](double planned, double present) {
@@ -144,9 +145,10 @@ StepResult StepRunner::Run(int64_t number) {
     if (mine != 1.0) replica_.optimizer().ScaleGradients(mine);
     result.loss = sums.loss * planned_share(batches.weight, weight);
     UpdateWeights(batches, number, result);
-  } else {
+  } else if (!missed) {
     spdlog::warn("step {}: none of its samples can be used; skipped", number);
   }
+  unread_.clear();
   result.step_s = result.times.measured.step_s = SecondsSince(start);
   if (forecast.knows_speed())
     result.mfu = forecast.Mfu(useful, result.step_s, context_.world().size());
@@ -187,8 +189,11 @@ StepRunner::Sums StepRunner::RunMicroBatches(const StepBatches& batches, int64_t
   result.times.measured.data_wait_s = sums.data_wait_s;  // within the passes
   while (packs_.size() < count) LoadPack(number, sums);  // unasked for
   sums.weights.resize(static_cast<size_t>(context_.islands.count()));
-  for (size_t i = 0; i < count && model.reports_batches(); ++i) {
+  for (size_t i = 0; i < count; ++i) {
     const std::vector<BadSample>& bad = packs_[i].bad;
+    unread_.insert(unread_.end(), bad.begin(), bad.end());
+    if (!model.part().has_loss()) sums.bad_before += static_cast<double>(bad.size());
+    if (!model.reports_batches()) continue;
     sums.bad_samples += static_cast<double>(bad.size());
     sums.weights[static_cast<size_t>(context_.islands.number())] += packs_[i].weight;
     result.bad.insert(result.bad.end(), bad.begin(), bad.end());
@@ -257,19 +262,33 @@ void StepRunner::MeasurePasses(Sums& sums, StepResult& result) const {
 StepRunner::Sums StepRunner::AllReduce(const Sums& sums) const {
   if (context_.stop.Ending()) throw AlreadyReportedError("mpirun is ending the job");
   const auto islands = static_cast<int64_t>(sums.weights.size());
-  at::Tensor added = at::empty({4 + islands}, at::kDouble), longest = at::empty({3}, at::kDouble);
+  at::Tensor added = at::empty({5 + islands}, at::kDouble), longest = at::empty({3}, at::kDouble);
   auto* v = added.data_ptr<double>();
   v[0] = sums.loss, v[1] = sums.bad_samples, v[3] = sums.busy_s;
   v[2] = context_.stop.Requested() ? 1 : 0;
-  std::copy(sums.weights.begin(), sums.weights.end(), v + 4);
+  v[4] = sums.bad_before;
+  std::copy(sums.weights.begin(), sums.weights.end(), v + 5);
   auto* most = longest.data_ptr<double>();
   most[0] = sums.data_wait_s, most[1] = sums.span_s, most[2] = sums.predicted_s;
   Work first = context_.world().AllReduce(added, ReduceOp::kSum);
   Work second = context_.world().AllReduce(longest, ReduceOp::kMax);
   first.Wait();
   second.Wait();
-  const std::vector<double> weights(v + 4, v + 4 + islands);
-  return {v[0], weights, v[1], v[2], v[3], most[0], most[1], most[2]};
+  const std::vector<double> weights(v + 5, v + 5 + islands);
+  return {v[0], weights, v[1], v[4], v[2], v[3], most[0], most[1], most[2]};
+}
+
+// Whether ranks before the loss could not read pictures that those of the loss could: the loss is
+// that of black ones, and the step is skipped.
+bool StepRunner::HasMissed(int64_t number, StepResult& result) const {
+  const std::vector<BadSample> missed =
+      MissedByLoss(unread_, replica_.model().part().has_loss(), context_.world());
+  if (missed.empty()) return false;
+  spdlog::warn("step {}: skipped: of its samples {} could not be read where they are encoded",
+               number, missed.size());
+  result.bad_samples += std::ssize(missed);
+  if (context_.rank() == 0) result.bad.insert(result.bad.end(), missed.begin(), missed.end());
+  return true;
 }
 
 // Whether the gradients have overflowed for the scale's sake, which is lower then. It is none of

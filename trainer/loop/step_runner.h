@@ -38,6 +38,7 @@ class StepRunner {
     double loss = 0;              // already divided by the planned weight of the step's targets
     std::vector<double> weights;  // of the targets present, by island
     double bad_samples = 0;
+    double bad_before = 0;  // on ranks without the loss
     double stop_requests = 0;
     double busy_s = 0;       // seconds of compute in the passes; over ranks: the mean
     double data_wait_s = 0;  // over ranks: the maximum; likewise of the fields below
@@ -58,6 +59,7 @@ class StepRunner {
   void DropPacks();
   void MeasurePasses(Sums& sums, StepResult& result) const;
   Sums AllReduce(const Sums& sums) const;
+  bool HasMissed(int64_t number, StepResult& result) const;
   void UpdateWeights(const StepBatches& batches, int64_t number, StepResult& result);
   bool LowerScale(int64_t number, const StepResult& result);
   // "FILE:LINE" of each sample of a step, such as "train.jsonl:17".
@@ -67,8 +69,9 @@ class StepRunner {
   const RunData& data_;
   Replica& replica_;
   std::unique_ptr<StepFeed> feed_;
-  std::optional<FeedStep> next_;  // the step after this one, where this one encodes for it
-  std::deque<LoadedPack> packs_;  // of this step, then of the next one
+  std::optional<FeedStep> next_;   // the step after this one, where this one encodes for it
+  std::vector<BadSample> unread_;  // of the step's packs, on this rank
+  std::deque<LoadedPack> packs_;   // of this step, then of the next one
   std::optional<std::chrono::steady_clock::time_point> ended_;  // the step before
 };
 
