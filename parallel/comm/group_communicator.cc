@@ -134,8 +134,7 @@ std::unique_ptr<GroupCommunicator> GroupCommunicator::SplitGroup(int color, int 
   if (id >= kMostGroups) {
     throw RunError(
         fmt::format("group {}, a part of group {}: its ranks have been in {} groups already, the "
-                    "most that there "
-                    "can be; start the run again",
+                    "most that there can be; start the run again",
                     name, name_, id));
   }
   engine_->ReserveGroup(static_cast<int>(id));

@@ -60,8 +60,7 @@ void RequireLaunchOrder(int version) {
   if (version >= kOrderedVersion) return;
   throw ConfigError(fmt::format(
       "parallel.nccl: found {}; ranks use several communicators of a GPU, whose order it keeps "
-      "from "
-      "{} on; give the path of a newer library, or leave the key out for LibTorch's own",
+      "from {} on; give the path of a newer library, or leave the key out for LibTorch's own",
       VersionName(version), VersionName(kOrderedVersion)));
 }
 
