@@ -64,13 +64,14 @@ bool Defers(const CostModel& costs, int layer) {
   return costs.specs()[static_cast<size_t>(layer)].defers_weights && costs.Trainable(layer);
 }
 
-// Parameters of a layer on one tensor rank, and those of them that are trained.
+// Of a layer on one tensor rank: bytes of the weights that ranks share out, which packed ones are
+// not, and the parameters that are trained.
 struct ShardedParameters {
-  double all = 0, trained = 0;
+  double weight_bytes = 0, trained = 0;
 };
 
 ShardedParameters ParametersOfLayer(const CostModel& costs, int layer) {
-  return {static_cast<double>(costs.Parameters(layer)),
+  return {static_cast<double>(costs.SharedBytes(layer)),
           static_cast<double>(costs.TrainedParameters(layer))};
 }
 
@@ -88,8 +89,7 @@ ShardTraffic TrafficOf(const CostModel& costs, const Plan& plan, const Cluster& 
   const LinkModel link = ShardLink(cluster, plan, shards);
   const double host_s = 1 / (shards * cluster.host.link_bytes_per_s);  // of a byte of all ranks
   if (plan.IsSharded(ShardedState::kParameters)) {
-    const auto element = static_cast<double>(costs.options().element_bytes);
-    const double bytes = element * parameters.all;
+    const double bytes = parameters.weight_bytes;
     traffic.gather = {AllGatherSeconds(bytes, shards, link), bytes};
     if (costs.Offloads(plan, ShardedState::kParameters)) traffic.gather.seconds += host_s * bytes;
   }
@@ -236,7 +236,8 @@ double ReduceSeconds(const CostModel& costs, const Plan& plan, const Cluster& cl
   if (plan.IsSharded(ShardedState::kGradients)) {
     // The first gather and the last sum have nothing to run beside.
     const double share = parameters / layers;
-    const double ends_s = TrafficOf(costs, plan, cluster, {share, share}).both().seconds;
+    const auto element = static_cast<double>(costs.options().element_bytes);
+    const double ends_s = TrafficOf(costs, plan, cluster, {element * share, share}).both().seconds;
     const bool at_end = costs.Offloads(plan, ShardedState::kGradients);
     if (at_end || cluster.multiprocessors == 0) return ends_s + copies_s;
     // Layer by layer beside the last backward, but for the last one's.

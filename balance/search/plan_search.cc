@@ -47,7 +47,11 @@ class Search {
     ConsiderAll(std::move(plain));
     if (!filled.empty()) ConsiderAll(Guided(std::move(filled)));
     ConsiderAll(WithSequence(BestAndMisfits()));
-    if (!request_.pins.sharded) ConsiderAll(SharedPasses());
+    if (!request_.pins.sharded) {
+      ConsiderAll(SharedPasses());
+      // They may have room for their activations with shared rows alone.
+      if (result_.plans.empty()) ConsiderAll(Unseen(WithSequence(BestAndMisfits())));
+    }
     ConsiderAll(Unseen(WithinNodes(Best())));
     // A number of ranks that share out state says that it is shared out.
     if (!request_.pins.sharded && !request_.pins.zero_ranks) ConsiderWholeState();

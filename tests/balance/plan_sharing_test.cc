@@ -50,6 +50,36 @@ TEST_CASE("sequence parallelism is searched where it is open", "[plan_sharing][c
   CHECK(SearchPlans(request).plans.front().plan.sequence);
 }
 
+TEST_CASE("ZeRO 3 with shared rows is found where neither is enough alone", "[plan_sharing][cpu]") {
+  PlanRequest request = Request("internvl2-26b", 2, 32);
+  request.pins.tensor = 4;
+  request.pins.pipeline = 1;
+  request.recompute = RecomputeRule::kFull;
+  request.cluster.memory_bytes = int64_t{1} << 50;
+  request.cluster.reserve_share = 0;
+  request.pins.sharded = ShardedState::kParameters;
+  const auto least_bytes = [&](bool sequence) {
+    request.pins.sequence = sequence;
+    int64_t least = request.cluster.memory_bytes;
+    for (const ScoredPlan& each : SearchPlans(request).plans)
+      least = std::min(least, each.peak_bytes());
+    return least;
+  };
+  const int64_t whole = least_bytes(false), shared = least_bytes(true);
+  REQUIRE(shared < whole);
+  request.cluster.memory_bytes = shared;
+  request.pins.sequence.reset();
+  request.pins.sharded = ShardedState::kOptimizer;
+  for (const RejectedPlan& each : SearchPlans(request).rejected)
+    CHECK_THAT(each.reason, Catch::Contains("optimizer state alone need"));
+  request.pins.sharded.reset();
+  CHECK(SomePlanFits(request));
+  const PlanSearchResult found = SearchPlans(request);
+  REQUIRE(!found.plans.empty());
+  CHECK(found.plans.front().plan.sequence);
+  CHECK(found.plans.front().plan.IsSharded(ShardedState::kParameters));
+}
+
 // The plans that tell which meshes an encoder in the bubbles is tried on may all be with sequence
 // parallelism, which is tried later.
 TEST_CASE("an encoder in the bubbles is tried where all plans without have sequence parallelism",

@@ -344,6 +344,22 @@ TEST_CASE("ZeRO 2 and 3 share out gradients and weights, and pay in every micro-
   CHECK(gathered.seconds({OpKind::kBackward, 1, 1}) > summed.seconds({OpKind::kBackward, 1, 1}));
 }
 
+TEST_CASE("packed weights are not gathered by ZeRO 3", "[balance][cpu]") {
+  const auto gathered_s = [](Packing packing) {
+    Case c;
+    c.model.lora.targets = {"all-linear"};
+    c.model.quantize = {packing, {"llm"}};
+    const auto forward_s = [&c] {
+      return StageCosts(c.costs(), c.plan, c.cluster, c.loads).seconds({OpKind::kForward, 2, 1});
+    };
+    const double alone_s = forward_s();
+    c.plan.sharded = ShardedState::kParameters;
+    return forward_s() - alone_s;
+  };
+  CHECK(gathered_s(Packing::kNone) > 0);
+  CHECK(gathered_s(Packing::kNf4) < gathered_s(Packing::kNone) / 4);
+}
+
 TEST_CASE("gradients and parameters in host memory leave the device, and take the host's link",
           "[balance][cpu]") {
   Case c;
