@@ -54,6 +54,21 @@ TEST_CASE("a folder stands for its files of records", "[settings][cpu]") {
   CHECK(given[0].annotations == folder);
 }
 
+TEST_CASE("a folder with files of several splits is refused", "[settings][cpu]") {
+  using Names = std::vector<std::string>;
+  for (const Names& names :
+       {Names{"train.jsonl", "test.jsonl"}, Names{"train_0.json", "eval_0.json"},
+        Names{"train-00000-of-00001.parquet", "validation-00000-of-00001.parquet"}}) {
+    const ScratchFolder scratch;
+    for (const std::string& name : names) WriteText(scratch.Path(name), "x");
+    CHECK_THROWS_WITH(Expanded({scratch.path(), "x", 1}), Catch::Contains("several splits"));
+  }
+  const ScratchFolder scratch;
+  for (const char* name : {"train_a.jsonl", "train_b.jsonl", "testimony.jsonl"})
+    WriteText(scratch.Path(name), "x");
+  CHECK(Expanded({scratch.path(), "x", 1}).size() == 3);
+}
+
 TEST_CASE("LLaVA-NeXT's YAML file stands for its data sets", "[settings][cpu]") {
   const ScratchFolder scratch;
   const std::string path = scratch.Path("list.yaml");

@@ -50,20 +50,22 @@ std::vector<std::string> FilesIn(const std::string& folder) {
   return files;
 }
 
-// Throws ConfigError where a folder of the Hub has files of several splits, `train-00000-of-...`.
+// Throws ConfigError where a folder has files of several splits: `train-00000-of-...`, as on the
+// Hub, `train.jsonl`, `train_0.json`.
 void RequireOneSplit(const std::string& folder, const std::vector<std::string>& files) {
   std::set<std::string> splits;
   for (const std::string& file : files) {
     const std::string name = std::filesystem::path(file).filename();
-    for (const char* split : {"train", "test", "validation", "val", "dev"}) {
-      if (name.starts_with(std::string(split) + "-")) splits.insert(split);
+    const std::string word = name.substr(0, name.find_first_of("-_."));
+    for (const char* split : {"train", "test", "validation", "valid", "val", "dev", "eval"}) {
+      if (word == split) splits.insert(word);
     }
   }
   if (splits.size() < 2) return;
-  throw ConfigError(
-      fmt::format("{}: holds files of several splits ({}); give those of one, as "
-                  "train-{{00000..00003}}-of-00004.parquet",
-                  ShownText(folder), fmt::join(splits, ", ")));
+  throw ConfigError(fmt::format(
+      "{}: holds files of several splits ({}); give those of one, a file or a range such "
+      "as train-{{00000..00003}}-of-00004.parquet",
+      ShownText(folder), fmt::join(splits, ", ")));
 }
 
 // The files that a folder or `{first..last}` in a path stands for; the path alone where it has
