@@ -49,6 +49,14 @@ static_assert(sizeof(HeaderOfVersion1) == 40 && sizeof(SampleOfVersion1) == 32);
                               path, std::strerror(errno)));
 }
 
+// FailWrite(), without the file that holds a part.
+[[noreturn]] void FailWithout(const std::string& temporary, const std::string& path) {
+  const int error = errno;
+  unlink(temporary.c_str());
+  errno = error;
+  FailWrite(path);
+}
+
 }  // namespace
 
 bool IsWholeIndex(const char* data, size_t bytes, uint64_t key) {
@@ -72,15 +80,9 @@ void WriteFileWhole(const std::string& path, const std::string& bytes) {
   {
     const FileHandle file(open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
     if (!file.valid()) FailWrite(temporary);
-    if (!WriteFully(file, bytes)) {
-      const int error = errno;
-      unlink(temporary.c_str());
-      errno = error;
-      FailWrite(temporary);
-    }
-    if (fsync(file.get()) != 0) FailWrite(temporary);
+    if (!WriteFully(file, bytes) || fsync(file.get()) != 0) FailWithout(temporary, temporary);
   }
-  if (rename(temporary.c_str(), path.c_str()) != 0) FailWrite(path);
+  if (rename(temporary.c_str(), path.c_str()) != 0) FailWithout(temporary, path);
 }
 
 uint32_t IndexVersion(const std::string& path) {

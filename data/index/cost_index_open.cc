@@ -110,7 +110,7 @@ uint64_t KeyOf(const std::vector<SourceConfig>& sources, const std::vector<uint6
         << ' ' << videos.of_all_frames << ' ' << videos.timestamps;
   }
   // Raise the last number when a record of the same bytes is read as other turns.
-  if (version > 6) key << " grounding " << static_cast<int>(images.grounding) << " records 2";
+  if (version > 6) key << " grounding " << static_cast<int>(images.grounding) << " records 3";
   if (sample.max_frames > 0) key << " frames " << sample.max_frames;
   if (sample.drop_longer) key << " drops longer";
   if (OpensVideos()) key << " opens videos";  // to other programs their records are defects
@@ -175,8 +175,7 @@ class IndexBuilder {
 };
 
 bool IndexBuilder::IsThere(const std::string& path) const {
-  std::vector<SampleCost> samples;
-  return ReadIndexFile(path, key_, samples);
+  return CostIndex::Map(path, key_).has_value();
 }
 
 std::string IndexBuilder::FolderToUse() const {
