@@ -43,6 +43,8 @@ class RowWriter {
         return WriteList(static_cast<const arrow::ListArray&>(array), i);
       case arrow::Type::LARGE_LIST:
         return WriteList(static_cast<const arrow::LargeListArray&>(array), i);
+      case arrow::Type::FIXED_SIZE_LIST:
+        return WriteList(static_cast<const arrow::FixedSizeListArray&>(array), i);
       case arrow::Type::STRUCT:
         return WriteStruct(static_cast<const arrow::StructArray&>(array), i);
       case arrow::Type::DICTIONARY: {

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "data/records/record_pictures.h"
@@ -66,6 +68,22 @@ void AddVideo(const Json& value, const std::string& what, double fps, Record& re
   record.videos.push_back(video);
 }
 
+// LLaVA-NeXT's records of videos have `<image>` where the video stands.
+void PlaceByImageMarks(Record& record) {
+  constexpr std::string_view kImage = "<image>";
+  size_t marks = 0;
+  for (const Turn& turn : record.turns) {
+    if (CountOf("<video>", turn.text) > 0) return;
+    if (turn.role == Role::kUser) marks += CountOf(kImage, turn.text);
+  }
+  if (record.pictures() > 0 || marks != record.videos.size()) return;
+  for (Turn& turn : record.turns) {
+    if (turn.role != Role::kUser) continue;
+    for (size_t at = turn.text.find(kImage); at != std::string::npos; at = turn.text.find(kImage))
+      turn.text.replace(at, kImage.size(), "<video>");
+  }
+}
+
 void ReadVideos(const Json& object, Record& record) {
   const Json none, &one = object.contains("video") ? object["video"] : none;
   const Json& several = object.contains("videos") ? object["videos"] : none;
@@ -83,6 +101,7 @@ void ReadVideos(const Json& object, Record& record) {
       AddVideo(several[i], "an item of 'videos'", fps[i], record);
     }
   }
+  PlaceByImageMarks(record);
   const std::string wrong = PlaceVideos(record.turns, record.videos.size());
   if (!wrong.empty()) Refuse(Defect::kPlaceholders, wrong);
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <optional>
 #include <string>
 #include <utility>
@@ -71,6 +72,23 @@ void SetOnce(std::optional<std::string_view>& member, std::string_view bytes,
   member = bytes;
 }
 
+// The number in a member's name behind the sample's key, of `000.12.jpg`; nothing for another name.
+std::optional<int> NumberOf(const Member& member) {
+  const std::string_view extension = SplitName(member.name)->extension;
+  const std::string_view digits = extension.substr(0, extension.find('.'));
+  int number = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  if (error != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
+  return number;
+}
+
+// By their numbers where all have one: a writer sorts names as texts, 10 before 2.
+void SortByNumber(std::vector<Member>& members) {
+  if (!std::ranges::all_of(members, [](const Member& each) { return NumberOf(each).has_value(); }))
+    return;
+  std::ranges::stable_sort(members, {}, [](const Member& each) { return *NumberOf(each); });
+}
+
 ShardSample ReadSample(std::string_view bytes) {
   ShardSample sample;
   TarReader members("the sample", bytes.size(), [bytes](uint64_t offset, uint64_t count) {
@@ -87,13 +105,18 @@ ShardSample ReadSample(std::string_view bytes) {
     if (IsPicture(name->extension)) sample.pictures.push_back({member.name, content});
     if (IsVideo(name->extension)) sample.videos.push_back({member.name, content});
   }
+  SortByNumber(sample.pictures);
   return sample;
 }
 
-// The member that a record's path means; null where there is none.
+// The member that a record's path means, by its name or by what stands behind the sample's key,
+// its name to WebDataset; null where there is none.
 const Member* FindMember(const std::vector<Member>& members, std::string_view path) {
   for (const Member& member : members) {
     if (member.name == path || BaseName(member.name) == BaseName(path)) return &member;
+  }
+  for (const Member& member : members) {
+    if (SplitName(member.name)->extension == BaseName(path)) return &member;
   }
   return nullptr;
 }

@@ -115,8 +115,10 @@ bool TarReader::Next(TarMember& member) {
     const std::string header = read_(at_, kBlock);
     if (header.size() < kBlock) Fail("the archive ends within a header; it is cut");
     if (header.find_first_not_of('\0') == std::string::npos) {  // the end's mark
-      if (read_(at_, kRecord).find_first_not_of('\0') != std::string::npos)
-        Fail("the archive ends here, and another follows; unpack both, and write them as one");
+      for (uint64_t at = at_; at < bytes_; at += kRecord) {  // the padding of any blocking factor
+        if (read_(at, kRecord).find_first_not_of('\0') != std::string::npos)
+          Fail("the archive ends here, and another follows; unpack both, and write them as one");
+      }
       return false;
     }
     if (!HasItsSum(header)) Fail("no header of a tar archive; it is damaged, or no tar archive");

@@ -201,6 +201,29 @@ TEST_CASE("shards written by Python's tarfile are read in each format", "[data][
   }
 }
 
+TEST_CASE("pictures of a shard are named as WebDataset does, or come by their numbers",
+          "[data][cpu]") {
+  const TemporaryFolder folder;
+  const std::string json = "'{\\\"query\\\": \\\"Q\\\", \\\"response\\\": \\\"A\\\"%s}'";
+  WriteTar(folder / "w.tar", "GNU",
+           "[('a/0.left.jpg', 'L'), ('a/0.right.jpg', 'R'), ('a/0.json', " + json +
+               " % ', \\\"images\\\": [\\\"right.jpg\\\", \\\"left.jpg\\\"]')] + "
+               "[('1.%s.jpg' % n, n) for n in ('0', '1', '10', '2')] + [('1.txt', 'caption')] + "
+               "[('2.b.jpg', 'b'), ('2.a.jpg', 'a'), ('2.txt', 'caption')]");
+  const AnnotationFile file(folder / "w.tar");
+  const auto reader = file.Read(0, file.file().bytes, 1 << 20);
+  std::vector<std::vector<std::string>> held;
+  for (Line line; reader->Next(line);) {
+    const ParsedRecord parsed = ParseShardRecord(line.text);
+    CHECK(parsed.reason.empty());
+    held.push_back(parsed.record.held);
+  }
+  REQUIRE(held.size() == 3);
+  CHECK(held[0] == std::vector<std::string>{"R", "L"});
+  CHECK(held[1] == std::vector<std::string>{"0", "1", "2", "10"});
+  CHECK(held[2] == std::vector<std::string>{"b", "a"});  // as they lie
+}
+
 TEST_CASE("videos of a shard are its members", "[data][cpu]") {
   const TemporaryFolder folder;
   const std::string json = "'{\\\"query\\\": \\\"Q\\\", \\\"response\\\": \\\"A\\\"%s}'";
@@ -274,6 +297,9 @@ TEST_CASE("a damaged shard is refused wherever it is cut", "[data][cpu]") {
     CHECK_FALSE(ends(whole.substr(0, cut)));
   }
   CHECK(scan(whole + whole).find("another follows") != std::string::npos);
+  const std::string padding(100'000, '\0');  // of a blocking factor above tar's own
+  CHECK(scan(whole + padding + whole).find("another follows") != std::string::npos);
+  CHECK(scan(whole + padding).empty());
   CHECK(scan(whole + std::string(20 * 512, '\0')).empty());
   std::string flipped = whole;
   flipped[100] = 'x';

@@ -172,7 +172,8 @@ TEST_CASE("Parquet that is damaged, empty or named otherwise is refused", "[data
   };
   RunPython(
       "import pyarrow, pyarrow.parquet\n"
-      "table = pyarrow.table({'query': ['a', 'b'], 'response': ['c', None]})\n"
+      "pairs = pyarrow.array([['0.png', '1.png']] * 2, pyarrow.list_(pyarrow.string(), 2))\n"
+      "table = pyarrow.table({'query': ['a', 'b'], 'response': ['c', None], 'images': pairs})\n"
       "pyarrow.parquet.write_table(table, '" +
       (folder / "a.parquet") + "')\npyarrow.parquet.write_table(table[:0], '" +
       (folder / "empty.parquet") + "')\n");
@@ -189,7 +190,7 @@ TEST_CASE("Parquet that is damaged, empty or named otherwise is refused", "[data
   const auto reader = file.Read(0, file.file().bytes, 1 << 20);
   Line line;
   REQUIRE(reader->Next(line));
-  CHECK(ParseParquetRecord(line.text).reason.empty());
+  CHECK(ParseParquetRecord(line.text).record.images == std::vector<std::string>{"0.png", "1.png"});
   CHECK(file.Record(line.offset, line.bytes) == line.text);
   REQUIRE(reader->Next(line));
   CHECK(line.number == 2);

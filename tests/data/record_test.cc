@@ -264,6 +264,14 @@ TEST_CASE("videos of each form are found", "[data][cpu]") {
   REQUIRE(one.videos.size() == 1);
   CHECK(one.videos[0].path == "b");
   CHECK(one.videos[0].fps == 3);
+  // LLaVA-NeXT's, of which each `<image>` is a video.
+  const ParsedRecord next =
+      ParseRecord(R"({"video":"a.mp4","conversations":[{"from":"human","value":"<image>\nWhat?"},)"
+                  R"({"from":"gpt","value":"A <image>"}]})");
+  CHECK(next.reason.empty());
+  CHECK(next.record.turns[0].text == "<video>\nWhat?");
+  CHECK(next.record.turns[1].text == "A <image>");
+  CHECK(next.record.pictures() == 0);
   // Without a video its placeholder is text.
   CHECK_FALSE(ParseRecord(R"({"query":"<video>","response":"A"})").record.turns[0].videos);
 }
