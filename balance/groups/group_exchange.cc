@@ -118,11 +118,11 @@ void Exchanger::AddMembers(std::span<const SampleSize> sizes, const GroupOfSampl
   const auto mean = static_cast<int32_t>(samples / std::max<int64_t>(groups.groups, 1));
   int64_t begin = 0;
   for (Group& group : groups_) {
-    EQUIPOISE_CHECK(begin <= std::numeric_limits<int32_t>::max(), "more places than 2^31 in ",
-                    groups.groups, " groups; set balance.window");
     group.begin = static_cast<int32_t>(begin);
     group.room = std::max(group.room, mean) + static_cast<int32_t>(kSpare);
     begin += group.room;
+    EQUIPOISE_CHECK(begin <= std::numeric_limits<int32_t>::max(), "more places than 2^31 in ",
+                    groups.groups, " groups; set balance.window");
   }
   members_.resize(static_cast<size_t>(begin));
   for (size_t sample = 0; sample < groups.group.size(); ++sample) {

@@ -145,14 +145,12 @@ constexpr ChatTemplateForm Phi3() {
 
 // Phi-4-mini's: Phi-3's without line breaks.
 constexpr ChatTemplateForm Phi4Mini() {
-  ChatTemplateForm form;
+  ChatTemplateForm form = Phi3();
   form.name = "phi-4-mini";
   form.system_turn = {"<|system|>", "<|end|>"};
   form.user = {"<|user|>", "<|end|>"};
   form.answer = {"<|assistant|>", "<|end|>"};
-  form.end_of_turn = "<|end|>";
-  form.finish = "<|endoftext|>";
-  form.tokens = {"<|user|>", "<|assistant|>", "<|end|>", "<|endoftext|>"};
+  form.rest = "";
   form.marks = {"'|>' + message['content'] + '<|end|>'", "'<|assistant|>'", "eos_token"};
   return form;
 }

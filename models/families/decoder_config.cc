@@ -55,7 +55,7 @@ TextConfig ParseNestedDecoder(const ConfigSection& section, const char* type) {
   const std::string own = GetString(section.json, "model_type", section.where, type);
   Json json = DefaultSizes(own);
   json.update(section.json);
-  if (!own.empty()) json["model_type"] = own;
+  json["model_type"] = own;
   return ParseDecoder({json, section.where});
 }
 

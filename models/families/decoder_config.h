@@ -12,9 +12,9 @@ namespace equipoise {
 // Throws DataError that names the key.
 TextConfig ParseDecoder(const ConfigSection& section);
 
-// As ParseDecoder(), of a section beside an encoder's: published folders leave out the sizes that
-// are Transformers' defaults for its model_type, which is `type` where it does not tell,
-// and must tell where that is empty.
+// As ParseDecoder(), of a section beside an encoder's in whose published folders sizes are left out
+// that are Transformers' defaults for its model_type; that is `type` where the section does not
+// tell it.
 TextConfig ParseNestedDecoder(const ConfigSection& section, const char* type);
 
 // Sets the keys that Transformers (4 and 5) reads; others stay as they are.

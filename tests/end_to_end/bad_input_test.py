@@ -206,7 +206,7 @@ def missing_files(cases, folder, config):
     with open(f"{model}/config.json") as file:
         description = json.load(file)
     for name, change, code, words in (
-            ("no field", lambda c: c.pop("text_config"), 4, ["text_config"]),
+            ("no field", lambda c: c["text_config"].pop("hidden_size"), 4, ["hidden_size"]),
             ("wrong type", lambda c: c["text_config"].update(hidden_size="wide"), 4,
              ["hidden_size"]),
             ("heads do not divide", lambda c: c["text_config"].update(num_attention_heads=5), 4,

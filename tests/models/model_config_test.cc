@@ -110,7 +110,8 @@ TEST_CASE("LLaVA with SigLIP has no class token", "[models][cpu]") {
   CHECK(ToHuggingFace(ParseModelConfig(once, "c")) == once);
 }
 
-TEST_CASE("sizes that a language model's section leaves out are Transformers'", "[models][cpu]") {
+TEST_CASE("sizes that LLaVA's section of its language model leaves out are Transformers'",
+          "[models][cpu]") {
   struct Row {
     const char* type;
     int64_t hidden, intermediate, layers, heads, kv_heads, vocab;
@@ -123,21 +124,13 @@ TEST_CASE("sizes that a language model's section leaves out are Transformers'", 
     CAPTURE(row.type);
     Json json = Llava();
     json["text_config"] = {{"model_type", row.type}};
-    for (const char* form : {"llava", "internvl"}) {
-      if (std::string(form) == "internvl") {
-        const Json text = json["text_config"];
-        json = {{"model_type", form}, {"vision_config", {{"model_type", "internvl_vision"}}}};
-        json["image_token_id"] = 310, json["text_config"] = text;
-      }
-      CAPTURE(form);
-      const TextConfig text = ParseModelConfig(json, "config.json").text;
-      CHECK(text.hidden_size == row.hidden);
-      CHECK(text.intermediate_size == row.intermediate);
-      CHECK(text.num_hidden_layers == row.layers);
-      CHECK(text.num_attention_heads == row.heads);
-      CHECK(text.num_key_value_heads == row.kv_heads);
-      CHECK(text.vocab_size == row.vocab);
-    }
+    const TextConfig text = ParseModelConfig(json, "config.json").text;
+    CHECK(text.hidden_size == row.hidden);
+    CHECK(text.intermediate_size == row.intermediate);
+    CHECK(text.num_hidden_layers == row.layers);
+    CHECK(text.num_attention_heads == row.heads);
+    CHECK(text.num_key_value_heads == row.kv_heads);
+    CHECK(text.vocab_size == row.vocab);
   }
   Json json = Llava();
   json["text_config"] = {
@@ -147,8 +140,13 @@ TEST_CASE("sizes that a language model's section leaves out are Transformers'", 
   json["text_config"] = {{"vocab_size", 32064}};  // LLaMA's
   CHECK(ParseModelConfig(json, "config.json").text.vocab_size == 32064);
   json = Qwen2();
-  json.erase("hidden_size");  // a language model's own folder has its sizes
+  json.erase("hidden_size");  // a language model's own folder has its sizes, as InternVL's have
   CHECK_THAT(Refusal(json), Contains("hidden_size"));
+  json["vocab_size"] = 1000;
+  const Json section = json;
+  json = {{"model_type", "internvl"}, {"vision_config", {{"model_type", "internvl_vision"}}}};
+  json["image_token_id"] = 310, json["text_config"] = section;
+  CHECK_THAT(Refusal(json), Contains("text_config") && Contains("hidden_size"));
 }
 
 TEST_CASE("what LLaVA does not support is refused by its key", "[models][cpu]") {

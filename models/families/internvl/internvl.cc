@@ -68,7 +68,7 @@ bool TiedHead(const ConfigSection& top, const TextConfig& text) {
 void ParseInternVl(const ConfigSection& top, ModelConfig* config) {
   config->has_vision = true;
   config->vision = ParseTransformersVision(Subsection(top, "vision_config"));
-  config->text = ParseNestedDecoder(Subsection(top, "text_config"), "qwen2");
+  config->text = ParseDecoder(Subsection(top, "text_config"));
   config->text.tie_word_embeddings = TiedHead(top, config->text);
   config->downsample_ratio = top.Positive("downsample_ratio", 0.5);
   config->image_token_id = GetInt(top.json, "image_token_id", top.where, 151667);
@@ -103,7 +103,7 @@ void ParseOpenGvLab(const ConfigSection& top, ModelConfig* config) {
   config->naming = WeightNaming::kOriginal;
   config->has_vision = true;
   config->vision = ParseOpenGvLabVision(Subsection(top, "vision_config"));
-  config->text = ParseNestedDecoder(Subsection(top, "llm_config"), "");
+  config->text = ParseDecoder(Subsection(top, "llm_config"));
   config->downsample_ratio = top.Positive("downsample_ratio", 0.5);
   config->image_token_id = GetInt(top.json, "image_token_id", top.where, -1);
   if (top.Size("force_image_size", kMaxPixels, config->vision.image_size) !=
