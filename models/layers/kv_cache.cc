@@ -32,10 +32,4 @@ std::pair<at::Tensor, at::Tensor> KvCache::Append(size_t layer, const at::Tensor
   return {entry.keys.narrow(0, 0, entry.length), entry.values.narrow(0, 0, entry.length)};
 }
 
-int64_t KvCache::length() const {
-  const auto first = std::find_if(entries_.begin(), entries_.end(),
-                                  [](const Entry& entry) { return entry.keys.defined(); });
-  return first == entries_.end() ? 0 : first->length;
-}
-
 }  // namespace equipoise

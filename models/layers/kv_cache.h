@@ -15,9 +15,6 @@ class KvCache {
   // Appends rows to the entry of block `layer` and returns all its keys and values [length, ...].
   std::pair<at::Tensor, at::Tensor> Append(size_t layer, const at::Tensor& keys,
                                            const at::Tensor& values);
-  // Number of tokens held, which is the position of the next token; in the middle of a pass, of
-  // those that the first block that runs here holds.
-  int64_t length() const;
 
  private:
   struct Entry {
@@ -32,6 +29,9 @@ class KvCache {
 // its sequence's first pass, and has one in later passes.
 struct Decoding {
   std::vector<KvCache*> caches;  // [segments]
+  // [segments]: tokens that each held before this pass. A pass may run several stages of a rank
+  // one after the other, of which the later ones find the cache longer by its tokens.
+  std::vector<int64_t> cached;
   // The head computes the last row of each segment alone: its most likely token, [segments] int64,
   // or its logits, [segments, vocabulary] fp32.
   bool greedy = true;

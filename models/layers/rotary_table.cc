@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "models/layers/kv_cache.h"
+#include "parallel/device.h"
 
 namespace equipoise {
 namespace {
@@ -110,7 +111,7 @@ at::Tensor RotaryTable::AnglesOf(const at::Tensor& position_ids, int64_t length)
   const at::Device device = position_ids.device();
   frequencies_ = frequencies_.to(device);  // copies the first time only
   if (long_frequencies_.defined()) long_frequencies_ = long_frequencies_.to(device);
-  return position_ids.to(at::kFloat).unsqueeze(1).mul(FrequenciesFor(length).to(device));
+  return position_ids.to(at::kFloat).unsqueeze(1).mul(ToDevice(FrequenciesFor(length), device));
 }
 
 at::Tensor RotaryTable::GridAngles(const at::Tensor& position_ids) {
@@ -140,7 +141,7 @@ const RotaryTable::Angles& RotaryTable::At(const MicroBatch& batch) {
   const bool by_length = config_.rope_type == "dynamic" || config_.rope_type == "longrope";
   for (size_t s = 0; by_length && s + 1 < ends.size(); ++s) {
     const int64_t length = ends[s + 1] - ends[s];
-    const int64_t cached = batch.decoding == nullptr ? 0 : batch.decoding->caches[s]->length();
+    const int64_t cached = batch.decoding == nullptr ? 0 : batch.decoding->cached[s];
     parts.push_back(AnglesOf(batch.position_ids.narrow(0, ends[s], length), cached + length));
   }
   const bool grids = batch.position_ids.dim() == 2;

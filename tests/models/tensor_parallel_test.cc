@@ -392,13 +392,14 @@ TEST_CASE("tensor-parallel ranks decode with their heads of the cache", "[models
   const auto decode = [&](const TensorParallel& tensor) {
     TestModel model = MakeModel(config, at::kFloat, {}, {}, tensor);
     KvCache cache;
-    Decoding decoding{{&cache}, /*greedy=*/false};
+    Decoding decoding{{&cache}, {0}, /*greedy=*/false};
     at::Tensor logits;
     for (const auto& [begin, end] : {std::pair<int64_t, int64_t>{0, 10}, {10, 11}, {11, 12}}) {
       MicroBatch part = batch;
       part.input_ids = batch.input_ids.slice(0, begin, end);
       part.position_ids = batch.position_ids.slice(0, begin, end);
       part.cu_seqlens = {0, end - begin};
+      decoding.cached = {begin};
       part.decoding = &decoding;
       logits = model.stage->Evaluate(part, {});
     }

@@ -152,8 +152,8 @@ Cell Meshes() {
 TEST_CASE("greedy answers of every mesh are those of full forward passes", "[generate][cpu]") {
   at::set_num_threads(1);
   Cell cell = Meshes();
-  cell.model =
-      GENERATE("internvl-qwen2", "internvl-llama", "qwen2-tied", "llava-llama", "llava_next-llama");
+  cell.model = GENERATE("internvl-qwen2", "internvl-llama", "qwen2-tied", "llava-llama",
+                        "llava_next-llama", "llama-longrope");
   INFO(ToString(cell));
   const Answers answers = Generate(cell, Greedy());
   CHECK(answers == NaiveAnswers(cell.model));

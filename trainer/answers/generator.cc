@@ -87,6 +87,7 @@ class RunningBatch {
     batch_ = MicroBatch();
     load_ = LayerLoad();
     decoding_.caches.clear();
+    decoding_.cached.clear();
     batch_.cu_seqlens = {0};
     std::vector<at::Tensor> positions, pixels;
     std::vector<int64_t> ids;
@@ -145,6 +146,7 @@ class RunningBatch {
     }
     batch_.cu_seqlens.push_back(batch_.cu_seqlens.back() + end - begin);
     decoding_.caches.push_back(&row.cache);
+    decoding_.cached.push_back(begin);
     load_.tokens += end - begin;
     load_.token_pairs += CausalPairs(end) - CausalPairs(begin);
     load_.targets += 1;
