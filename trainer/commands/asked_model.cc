@@ -136,7 +136,10 @@ std::vector<GivenAnswer> AskedModel::Answer(const QuestionList& questions,
                                             const GenerateOptions& options,
                                             const AnswerKeeping& keeping) {
   AnswerSession session(*model_, *responder_, *setup_->world);
-  return session.Answer(questions, limits, options, /*stop=*/nullptr, keeping).value();
+  // Never stopped, but asked: ranks whose answers are done meet those that still decode now and
+  // then, rather than wait for the round's end longer than a wait may last.
+  const auto stop = [] { return false; };
+  return session.Answer(questions, limits, options, stop, keeping).value();
 }
 
 }  // namespace equipoise

@@ -147,25 +147,29 @@ QuestionList ListOf(const PromptQuestion& question, const AskedModel& model) {
 
 QuestionList ListOf(std::vector<FileQuestion>& questions, const std::string& folder,
                     const AskedModel& model) {
+  constexpr int64_t kFramesOfVideo = 8;  // a guess: files are opened when they are asked about
   struct Asked {
     ImageFolder folder;
-    std::vector<ParsedRecord> records;
+    std::vector<std::string> faults;  // of each question; empty: none
   };
   auto asked = std::make_shared<Asked>(Asked{ImageFolder(folder, model.data().allow_outside), {}});
   QuestionList list;
   for (FileQuestion& question : questions) {
-    asked->records.push_back(Guarded([&](Record& record) {
-      PlaceObjects(asked->folder, model, question);
-      record = question.record;
-      ArrangeVideos(asked->folder, ImageSpecOf(model.config()), VideoLimitsOf(model.data()),
-                    record);
-    }));
+    asked->faults.push_back(
+        Guarded([&](Record&) { PlaceObjects(asked->folder, model, question); }).reason);
     // Pictures outweigh texts, and those of one data set are much alike.
-    list.lengths.push_back(std::ssize(asked->records.back().record.images) * 4096 +
-                           std::ssize(question.question()));
+    const Record& record = question.record;
+    const int64_t pictures = std::ssize(record.images) + kFramesOfVideo * std::ssize(record.videos);
+    list.lengths.push_back(pictures * 4096 + std::ssize(question.question()));
   }
-  list.ask = [asked, &model](int64_t number, bool decode) {
-    const auto& [record, defect, reason] = asked->records[static_cast<size_t>(number)];
+  list.ask = [asked, &questions, &model](int64_t number, bool decode) {
+    const auto place = static_cast<size_t>(number);
+    if (!asked->faults[place].empty()) return AskedQuestion{std::nullopt, asked->faults[place]};
+    const auto [record, defect, reason] = Guarded([&](Record& arranged) {
+      arranged = questions[place].record;
+      ArrangeVideos(asked->folder, ImageSpecOf(model.config()), VideoLimitsOf(model.data()),
+                    arranged);
+    });
     if (defect != Defect::kNone) return AskedQuestion{std::nullopt, reason};
     std::vector<NamedPicture> pictures;
     for (size_t i = 0; i < record.images.size(); ++i) {
