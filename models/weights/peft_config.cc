@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "configs/base/error.h"
+#include "configs/base/shown_text.h"
 #include "models/families/adapters.h"
 #include "models/families/families.h"
 #include "models/families/module_patterns.h"
@@ -36,19 +37,30 @@ void RefuseOtherKinds(const Json& json, const std::string& path) {
   const std::string kind = GetString(json, "peft_type", path);
   if (kind != "LORA")
     throw DataError(fmt::format("{}: peft_type: '{}' is not supported; use LORA", path, kind));
-  const auto refuse = [&](const char* key, const char* what) {
+  const auto refuse = [&](const char* key, const std::string& what) {
     throw DataError(fmt::format("{}: {}: {}", path, key, what));
   };
   for (const char* key : {"lora_bias", "fan_in_fan_out", "use_qalora", "use_bdlora"}) {
     if (json.contains(key) && json[key].is_boolean() && json[key].get<bool>())
       refuse(key, "is not supported; set it to false");
   }
-  for (const char* key : {"layer_replication", "trainable_token_indices", "target_parameters"}) {
+  for (const char* key : {"layer_replication", "trainable_token_indices", "target_parameters",
+                          "alora_invocation_tokens"}) {
     if (json.contains(key) && !json[key].is_null() && !json[key].empty())
       refuse(key, "is not supported; train the adapter without it");
   }
   if (GetString(json, "bias", path, "none") != "none")
     refuse("bias", "trained biases are not supported; use none");
+  if (!json.contains("init_lora_weights") || !json["init_lora_weights"].is_string()) return;
+  // PEFT takes what these begin with out of the base's weights, also when it loads an adapter.
+  const auto first = json["init_lora_weights"].get<std::string>();
+  for (const char* kind : {"pissa", "corda", "olora", "loftq", "lora_ga"}) {
+    if (!first.starts_with(kind)) continue;
+    refuse("init_lora_weights",
+           "'" + ShownText(first) +
+               "' has changed the base's weights; save it as plain LoRA, by PEFT's "
+               "save_pretrained(..., path_initial_model_for_weight_conversion=...)");
+  }
 }
 
 // Ranks and alphas of those layers of PEFT's model that hold several adapters of ours: as many

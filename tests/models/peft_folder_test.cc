@@ -154,6 +154,30 @@ TEST_CASE("PEFT's folder has a trained embedding as the head that is tied to it 
   CHECK(ReadPeftConfig(folder.path(), plain).train.size() == 2);
 }
 
+TEST_CASE("adapters whose base PEFT has changed are refused", "[lora]") {
+  const ScratchFolder folder;
+  const ModelConfig config = Adapted(Parts({"q_proj", "k_proj", "v_proj"}));
+  ModelConfig plain = config;
+  plain.lora = {};
+  WritePeft(folder.path(), config, "base", TrainedOf(testing::MakeModel(config)));
+  const Json written = ReadJsonFile(PeftConfigFile(folder.path()));
+  const auto read = [&](const char* key, const Json& value) {
+    Json json = written;
+    json[key] = value;
+    WriteText(PeftConfigFile(folder.path()), json.dump());
+    return ReadPeftConfig(folder.path(), plain);
+  };
+  for (const char* kind : {"pissa", "pissa_niter_16", "corda", "olora", "loftq", "lora_ga"}) {
+    CHECK_THROWS_WITH(read("init_lora_weights", kind),
+                      Catch::Contains("init_lora_weights: '" + std::string(kind)) &&
+                          Catch::Contains("path_initial_model_for_weight_conversion"));
+  }
+  for (const Json& kind : {Json(true), Json(false), Json("gaussian"), Json("eva")})
+    CHECK(read("init_lora_weights", kind).rank == config.lora.rank);
+  CHECK_THROWS_WITH(read("alora_invocation_tokens", Json({5, 6})),
+                    Catch::Contains("alora_invocation_tokens: is not supported"));
+}
+
 TEST_CASE("parts that are trained in full are one module to PEFT", "[lora]") {
   const ScratchFolder folder;
   ModelConfig plain = Adapted({}), config = Adapted({"w2"});
