@@ -74,8 +74,9 @@ TEST_CASE("a choice is the option that an answer names", "[answers][cpu]") {
   const auto choice = [&](const std::string& answer, const std::string& reference) {
     return Score(answer, {reference}, question).choice;
   };
-  for (const char* answer : {"B", "b", "(B)", "B.", " B ", "B. a dog", "(B) a dog", "a dog",
-                             "The dog", "The answer is B.", "The answer is (B).", "answer: B"}) {
+  for (const char* answer :
+       {"B", "b", "(B)", "B.", " B ", "B. a dog", "(B) a dog", "a dog", "The dog",
+        "The answer is B.", "The answer is (B).", "answer: B", "Answer: B", "ANSWER: B."}) {
     INFO(answer);
     CHECK(choice(answer, "B") == 1.0);
     CHECK(choice(answer, "a dog") == 1.0);

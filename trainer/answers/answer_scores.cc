@@ -183,9 +183,11 @@ int ChoiceOf(std::string_view text, const std::vector<std::u32string>& options) 
   }
   if (bare.size() == 1) return index(bare[0] >= 'a' && bare[0] <= 'z' ? bare[0] - 32 : bare[0]);
   if (const Marked marked = MarkedBy(text); marked.letter != 0) return index(marked.letter);
+  std::string lower(text);
+  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   for (const std::string_view words : {"answer is", "answer:"}) {
-    size_t at = text.find(words);
-    if (at == std::string_view::npos) continue;
+    size_t at = lower.find(words);
+    if (at == std::string::npos) continue;
     at += words.size();
     while (at < text.size() && (text[at] == ' ' || text[at] == ':' || text[at] == '(')) ++at;
     const bool ends =

@@ -77,6 +77,7 @@ BestMeasure::BestMeasure(const RunConfig& config) : name_(config.checkpoint.best
   }
   hash.Add(ConfigToJson(config.eval).at("answers").at(source_).dump());
   hash.Add(static_cast<uint64_t>(config.eval.answer_samples));
+  hash.Add(static_cast<uint64_t>(config.eval.answer_tokens));
   data_ = HexDigits(hash.value());
 }
 
