@@ -67,6 +67,23 @@ PatchGrid ImageProcessor::GridOf(ImageSize size, int64_t pictures) const {
   return {squares.rows * spec_.merge, squares.columns * spec_.merge};
 }
 
+// The most pixels of a frame, or of all, as the spec's limits are.
+int64_t ImageProcessor::MostPixels(const Video& video) const {
+  const ImageSpec::Videos& videos = spec_.videos;
+  if (videos.capped_tokens == 0) return videos.max_pixels;
+  const int64_t token = spec_.patch_size * spec_.merge;
+  const auto pixels = static_cast<double>(videos.capped_tokens * token * token);
+  const auto least = static_cast<int64_t>(static_cast<double>(videos.min_pixels) * 1.05);
+  if (videos.of_all_frames) {
+    const auto frames = std::max<int64_t>(static_cast<int64_t>(video.whole), 1);
+    return frames *
+           std::max(std::min(static_cast<int64_t>(pixels), videos.max_pixels / frames), least);
+  }
+  const int64_t share =
+      static_cast<int64_t>(pixels * 0.9) * spec_.frames / static_cast<int64_t>(video.frames);
+  return std::max(std::min(videos.max_pixels, share), least);
+}
+
 PatchGrid ImageProcessor::GridOf(ImageSize size, const Video& video) const {
   if (!spec_.has_grids()) return VideoOfFrames(static_cast<int64_t>(video.frames));
   const ImageSpec::Videos& videos = spec_.videos;
@@ -84,7 +101,7 @@ PatchGrid ImageProcessor::GridOf(ImageSize size, const Video& video) const {
     from.rounded_frames = std::nearbyint(from.frames / together) * together;
   }
   const PatchGrid squares = Squares(from, factor, static_cast<double>(videos.min_pixels),
-                                    static_cast<double>(videos.max_pixels));
+                                    static_cast<double>(MostPixels(video)));
   PatchGrid grid{squares.rows * spec_.merge, squares.columns * spec_.merge};
   grid.times = (static_cast<int64_t>(video.frames) + spec_.frames - 1) / spec_.frames;
   if (videos.positions_per_second > 0) {  // the product in fp32, as of Transformers' tensors

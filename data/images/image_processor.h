@@ -53,6 +53,7 @@ class ImageProcessor {
                   const std::function<at::Tensor(size_t frame)>& decode) const;
 
  private:
+  int64_t MostPixels(const Video& video) const;
   at::Tensor MakeTiles(const at::Tensor& image, int64_t pictures) const;
   // Writes the tile that the whole picture becomes.
   void WriteSquare(const at::Tensor& image, ImageSpec::Fit fit, uint8_t* out) const;

@@ -19,9 +19,8 @@ std::vector<TokenGrid> TokenGrids(const std::vector<int64_t>& begins,
 
 int64_t WriteGridPositions(const std::vector<TokenGrid>& pictures, int64_t tokens,
                            const GridPositions& out) {
-  int64_t token = 0, position = 0, largest = -1;
+  int64_t token = 0, position = 0;
   const auto write = [&](int64_t time, int64_t row, int64_t column) {
-    largest = std::max({largest, time, row, column});
     out.times[token] = time;
     out.rows[token] = row;
     out.columns[token++] = column;
@@ -31,16 +30,18 @@ int64_t WriteGridPositions(const std::vector<TokenGrid>& pictures, int64_t token
     const int64_t square = picture.rows * picture.columns, all = picture.times * square;
     EQUIPOISE_CHECK(token == picture.begin && token + all <= tokens, "a picture at token ",
                     picture.begin, " of ", tokens);
+    int64_t longest = std::max(picture.rows, picture.columns);
     for (int64_t i = 0; i < all; ++i) {
       // The product in fp32, cut to a whole number, as Transformers' is.
-      const float time = static_cast<float>(i / square) * picture.time_step;
-      write(position + static_cast<int64_t>(time), position + i % square / picture.columns,
+      const auto time = static_cast<int64_t>(static_cast<float>(i / square) * picture.time_step);
+      longest = std::max(longest, time + 1);
+      write(position + time, position + i % square / picture.columns,
             position + i % picture.columns);
     }
-    position += std::max(picture.rows, picture.columns);
+    position += longest;
   }
   for (; token < tokens; ++position) write(position, position, position);
-  return largest + 1;
+  return position;
 }
 
 }  // namespace equipoise

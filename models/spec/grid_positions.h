@@ -27,12 +27,13 @@ struct GridPositions {
 };
 
 // Multimodal positions (M-RoPE; Qwen2-VL, arXiv 2409.12191, section 2.1) of a sample of `tokens`
-// tokens, as get_rope_index of Transformers gives them. A token of text has one position three
-// times, the one after all before it. Tokens of a picture have its time, and their row and column
-// from there on; the text behind it goes on after the longer side. Those of a video's later times
-// have the same rows and columns; however long it is, the text goes on as behind a picture. Returns
-// the position after the largest one, where generation goes on. `pictures` are in order and do not
-// overlap.
+// tokens. A token of text has one position three times, the one after all before it. Tokens of a
+// picture have its time, and their row and column from there on; the text behind it goes on after
+// the longest of the three. Those of a video's later times have the same rows and columns. Returns
+// the position after the largest one, where generation goes on. As Qwen's own trainer, vLLM and
+// get_rope_index of Transformers 4 have it; that of Transformers 5.23 counts the two sides alone,
+// so that text is among the times of a long video (huggingface/transformers#45381). `pictures` are
+// in order and do not overlap.
 int64_t WriteGridPositions(const std::vector<TokenGrid>& pictures, int64_t tokens,
                            const GridPositions& out);
 

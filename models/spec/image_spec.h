@@ -66,6 +66,10 @@ struct ImageSpec {
     // videos as such, and their frames are pictures.
     int64_t min_pixels = 0, max_pixels = 0;
     bool of_all_frames = false;
+    // As many tokens of a frame (where the limits are of all frames), or 90 % of as many of all
+    // pairs of frames, limit a frame too: `cap_pixels_per_frame` of Transformers' processors; 0: no
+    // limit.
+    int64_t capped_tokens = 0;
     // Whether the seconds of each time stand in the text before it.
     bool timestamps = false;
     // Of the language model; 0: two times are one position apart, whatever the time between them.

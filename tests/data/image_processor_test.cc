@@ -221,7 +221,7 @@ TEST_CASE("a video's grid is that of Transformers' video processors", "[data][cp
 
   ImageSpec third = Grids(56 * 56, 28 * 28 * 1280);
   third.patch_size = 16;
-  third.videos = {128 * 32 * 32, 24576 * 32 * 32, true, true, 0};
+  third.videos = {128 * 32 * 32, 24576 * 32 * 32, true, 0, true, 0};
   for (const Row& row : {Row{2, {640, 480}, {30, 40, 1}}, Row{32, {1920, 1080}, {40, 72, 16}},
                          Row{3, {90, 100}, {14, 14, 2}}, Row{5, {300, 20}, {4, 40, 3}},
                          Row{64, {640, 360}, {22, 40, 32}}, Row{4, {16, 16}, {12, 12, 2}}}) {
@@ -232,6 +232,20 @@ TEST_CASE("a video's grid is that of Transformers' video processors", "[data][cp
   CHECK(ImageProcessor(third, {}).LeastTokens(five) == 3);
   third.videos.max_pixels = 768 * 32 * 32;
   check(ImageProcessor(third, {}), {32, {1920, 1080}, {6, 12, 16}});
+
+  // With cap_pixels_per_frame.
+  third.videos.max_pixels = 24576 * 32 * 32;
+  third.videos.capped_tokens = 768;
+  for (const Row& row : {Row{2, {1920, 1080}, {40, 72, 1}}, Row{32, {1920, 1080}, {40, 72, 16}},
+                         Row{200, {1920, 1080}, {16, 30, 100}}}) {
+    check(ImageProcessor(third, {}), row);
+  }
+  spec.videos.positions_per_second = 0;
+  spec.videos.capped_tokens = 128'000;
+  for (const Row& row : {Row{5, {1920, 1080}, {40, 72, 3}}, Row{768, {1920, 1080}, {24, 46, 384}},
+                         Row{4000, {1920, 1080}, {16, 30, 2000}}}) {
+    check(ImageProcessor(spec, {}), row);
+  }
 }
 
 TEST_CASE("frames of a video are paired, and the last is repeated", "[data][cpu]") {

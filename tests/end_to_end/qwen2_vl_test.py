@@ -315,7 +315,8 @@ def run_kind(results, kind):
     results.check(f"{kind} trains on two ranks", done.returncode == 0, done.stderr[-400:])
     losses = tiny_case.losses(f"{folder}/run")
     results.check("the loss falls", len(losses) == 12 and losses[-1] < 0.8 * losses[0], str(losses))
-    model = check_export(results, folder, kind, tokenizer).eval()
+    model = qwen_videos.qwen_vl.with_published_positions(
+        check_export(results, folder, kind, tokenizer).eval())
     for where in (f"{folder}/run", f"{folder}/exported"):
         check_answers(results, folder, kind, where, model, tokenizer)
         qwen_videos.check_answer(results, folder, kind, where, model)

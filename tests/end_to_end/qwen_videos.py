@@ -1,6 +1,7 @@
 """Videos of Qwen2-VL, Qwen2.5-VL and Qwen3-VL beside Transformers' processors and models."""
 import json
 import os
+import sys
 
 import torch
 from PIL import Image
@@ -22,6 +23,9 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLIm
 
 import tiny_case
 import video_clips
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../models"))
+import qwen_vl  # pylint: disable=wrong-import-position
 
 KINDS = {"qwen2_vl": (Qwen2VLForConditionalGeneration, Qwen2VLProcessor, Qwen2VLVideoProcessor),
          "qwen2_5_vl": (Qwen2_5_VLForConditionalGeneration, Qwen2_5_VLProcessor,
@@ -112,7 +116,7 @@ def check_sample(results, folder, kind, config, index, want, bounds, **settings)
     for key, bound in bounds.items():
         error = (ours[key] - want[key]).abs().max().item()
         results.check(f"video {index}: {key}", error <= bound, error)
-    model = KINDS[kind][0].from_pretrained(f"{folder}/model")
+    model = qwen_vl.with_published_positions(KINDS[kind][0].from_pretrained(f"{folder}/model"))
     facts = {key: want[key] for key in want if key.endswith(("_thw", "_ts"))}
     positions = model.model.get_rope_index(want["input_ids"], want["mm_token_type_ids"], **facts)[0]
     results.check(f"video {index}: positions of Transformers' model",

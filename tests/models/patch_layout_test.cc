@@ -136,10 +136,10 @@ TEST_CASE("positions of a video's tokens have its times", "[models][cpu]") {
   Numbers times(10), rows(10), columns(10);
   const std::vector<TokenGrid> videos = TokenGrids({1}, {{2, 4, 3, 2.6F}}, /*merge=*/2);
   const int64_t next = WriteGridPositions(videos, 10, {times.data(), rows.data(), columns.data()});
-  CHECK(times == Numbers{0, 1, 1, 3, 3, 6, 6, 3, 4, 5});
-  CHECK(rows == Numbers{0, 1, 1, 1, 1, 1, 1, 3, 4, 5});
-  CHECK(columns == Numbers{0, 1, 2, 1, 2, 1, 2, 3, 4, 5});
-  CHECK(next == 7);  // behind the last time
+  CHECK(times == Numbers{0, 1, 1, 3, 3, 6, 6, 7, 8, 9});
+  CHECK(rows == Numbers{0, 1, 1, 1, 1, 1, 1, 7, 8, 9});
+  CHECK(columns == Numbers{0, 1, 2, 1, 2, 1, 2, 7, 8, 9});
+  CHECK(next == 10);
 }
 
 }  // namespace

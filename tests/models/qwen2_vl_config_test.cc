@@ -187,8 +187,11 @@ TEST_CASE("Qwen-VL's videos are those of the folder's video processor", "[models
   CHECK(videos("processor_config.json",
                R"({"video_processor": {"size": {"shortest_edge": 5000, "longest_edge": 8000}}})")
             .min_pixels == 5000);
+  CHECK(own.capped_tokens == 0);
+  CHECK(videos("processor_config.json", R"({"video_processor": {"cap_pixels_per_frame": true}})")
+            .capped_tokens == 128'000);
   for (const auto& [settings, what] : std::vector<std::pair<std::string, std::string>>{
-           {R"("cap_pixels_per_frame": true)", "cap_pixels_per_frame: true is not supported"},
+           {R"("cap_pixels_per_frame": true, "max_video_tokens": 0)", "max_video_tokens: must be"},
            {R"("temporal_patch_size": 1)", "temporal_patch_size: 1 is not the encoder's"},
            {R"("image_mean": [0.5, 0.5, 0.5])", "are not those of the image processor"},
            {R"("size": {"shortest_edge": 9, "longest_edge": 8})", "size: 9 to 8 pixels"}}) {

@@ -1,6 +1,8 @@
 """Tiny random models of Qwen2-VL, Qwen2.5-VL and Qwen3-VL, whose pictures are grids of patches of
 14 pixels. `text`: sizes of the language model; `image`: the placeholder token, behind three that
 stand for videos and the marks of pictures."""
+import itertools
+
 from transformers import (Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration, Qwen2VLConfig,
                           Qwen2VLForConditionalGeneration, Qwen3VLConfig,
                           Qwen3VLForConditionalGeneration)
@@ -35,3 +37,31 @@ def qwen3_vl(text, image, features):
               "num_position_embeddings": 25, "deepstack_visual_indexes": features}
     return made(Qwen3VLForConditionalGeneration, Qwen3VLConfig, text, vision, image,
                 {"mrope_section": [4, 2, 2], "mrope_interleaved": True})
+
+
+def with_published_positions(model):
+    """The model, with text behind a video at the position after the video's largest, as the models
+    were trained (Qwen's rope2d.py, vLLM, Transformers 4). Transformers 5.23 has it behind the
+    longer side, among the times of a long video (huggingface/transformers#45381), and generates
+    behind them."""
+    own = model.model.get_rope_index
+
+    def get_rope_index(input_ids, mm_token_type_ids, attention_mask=None, **facts):
+        positions, deltas = own(input_ids, mm_token_type_ids, attention_mask=attention_mask,
+                                **facts)
+        for row, kinds in enumerate(mm_token_type_ids):
+            places = range(len(kinds))
+            if attention_mask is not None:
+                places = attention_mask[row].nonzero().flatten().tolist()
+            behind = 0
+            for _, group in itertools.groupby(places, lambda place, of=kinds: of[place].item()):
+                group = list(group)
+                # Of a video all axes begin with the same position.
+                block = positions[:, row, group]
+                positions[:, row, group] = block - block[0, 0] + behind
+                behind += (block - block[0, 0]).max().item() + 1
+            deltas[row] = behind - len(places)
+        return positions, deltas
+
+    model.model.get_rope_index = get_rope_index
+    return model

@@ -204,7 +204,7 @@ def add_grids(model, sample, grids, generator):
             sample[sizes] = torch.tensor(inside)
     if "video_grid_thw" in sample and hasattr(model.config.vision_config, "tokens_per_second"):
         sample["second_per_grid_ts"] = torch.tensor([SECONDS])
-    sample["position_ids"] = model.model.get_rope_index(
+    sample["position_ids"] = qwen_vl.with_published_positions(model).model.get_rope_index(
         ids, kinds, **{key: sample[key] for key in sample if key.endswith(("_thw", "_ts"))})[0]
 
 
@@ -331,17 +331,17 @@ def check_fp32(report, case):
 
     row = parity.run_check(case.folder, packed(case.samples), gradients=True)
     compare(case.name + " packed", row, case.packed_logits(case.fp32[1]))
-    ranks = SEVERAL_RANKS.get(case.name, 1)
-    if ranks > 1 and not os.environ.get("EQUIPOISE_MPIRUN"):
-        print(f"skipped: {case.name} on {ranks} ranks: no mpirun")
-    elif ranks > 1:
+    ranks, sharing = SEVERAL_RANKS.get(case.name, 1), CONTEXT_RANKS.get(case.name, 1)
+    if max(ranks, sharing) > 1 and not os.environ.get("EQUIPOISE_MPIRUN"):
+        print(f"skipped: {case.name} on several ranks: no mpirun")
+        return
+    if ranks > 1:
         several = parity.run_check(case.folder, case.batch, gradients=True, ranks=ranks)
         compare(f"{case.name} {ranks} ranks", several, case.fp32[1])
-    ranks = CONTEXT_RANKS.get(case.name, 1)
-    if ranks > 1 and os.environ.get("EQUIPOISE_MPIRUN"):
-        shared = parity.run_check(case.folder, packed(case.samples), gradients=True, ranks=ranks,
-                                  settings=[f"parallel.context={ranks}"])
-        compare(f"{case.name} {ranks} context ranks", shared, case.packed_logits(case.fp32[1]))
+    if sharing > 1:
+        shared = parity.run_check(case.folder, packed(case.samples), gradients=True, ranks=sharing,
+                                  settings=[f"parallel.context={sharing}"])
+        compare(f"{case.name} {sharing} context ranks", shared, case.packed_logits(case.fp32[1]))
 
 
 def write_opengvlab(native, folder):

@@ -340,8 +340,9 @@ TEST_CASE("videos go to the rows that have their tokens, between pictures", "[tr
   CHECK(batch.pixel_values.equal(at::cat({pixels.narrow(0, 0, 1), frames.narrow(0, 0, 4),
                                           pixels.narrow(0, 1, 2), frames.narrow(0, 4, 2)})));
   CHECK(List(batch.position_ids[0]) ==  // 3.2 positions apart
-        std::vector<int64_t>{0, 1, 2, 3, 3, 6, 6, 5, 6, 6, 8, 0, 0});
-  CHECK(List(batch.position_ids[2]) == std::vector<int64_t>{0, 1, 2, 3, 4, 3, 4, 5, 6, 6, 8, 0, 1});
+        std::vector<int64_t>{0, 1, 2, 3, 3, 6, 6, 7, 8, 8, 10, 0, 0});
+  CHECK(List(batch.position_ids[2]) ==
+        std::vector<int64_t>{0, 1, 2, 3, 4, 3, 4, 7, 8, 8, 10, 0, 1});
   const auto refusal = [&](const std::string& name, const at::Tensor& tensor) {
     Tensors changed = tensors;
     changed[name] = tensor;

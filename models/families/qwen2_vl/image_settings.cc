@@ -86,8 +86,10 @@ void ReadVideos(const ModelConfig& config, ImageSpec& images) {
              kVideoFile);
     }
     if (GetBool(json, "cap_pixels_per_frame", kVideoFile, false)) {
-      Refuse("cap_pixels_per_frame", "true is not supported; set it to false, and a smaller size",
-             kVideoFile);
+      videos.capped_tokens = GetInt(json, "max_video_tokens", kVideoFile, third ? 768 : 128'000);
+      if (videos.capped_tokens < 1 || videos.capped_tokens > kMostPixels)
+        Refuse("max_video_tokens", fmt::format("must be between 1 and {}", kMostPixels),
+               kVideoFile);
     }
     if (json.contains("size") && json["size"].is_object()) {
       const Json& size = json["size"];
