@@ -11,10 +11,14 @@ namespace {
 constexpr char kOriginal[] = "original_max_position_embeddings";
 constexpr char kPart[] = "partial_rotary_factor";
 
-// The key of config.json with the numbers of the scaling.
+// The key of config.json with the numbers of the scaling: as in Transformers the older one, which
+// users add to a folder by hand, where it says anything.
 const char* RopeKey(const Json& json) {
-  return json.contains("rope_parameters") && !json["rope_parameters"].is_null() ? "rope_parameters"
-                                                                                : "rope_scaling";
+  const auto older = json.find("rope_scaling");
+  const bool given = older != json.end() && !older->is_null() && *older != Json::object();
+  return given || !json.contains("rope_parameters") || json["rope_parameters"].is_null()
+             ? "rope_scaling"
+             : "rope_parameters";
 }
 
 bool Has(const std::vector<std::string>& words, const std::string& word) {

@@ -38,6 +38,20 @@ TEST_CASE("llama3 rope needs numbers in order", "[models][cpu]") {
   CHECK_THAT(Refusal(json), Contains("original_max_position_embeddings"));
 }
 
+TEST_CASE("a scaling that is added to a folder counts before its parameters", "[models][cpu]") {
+  Json json = Llama();
+  json["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 5e5}};
+  json["rope_scaling"] = {
+      {"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 128}};
+  const TextConfig scaled = ParseModelConfig(json, "c").text;
+  CHECK(scaled.rope_type == "yarn");
+  CHECK(scaled.rope_factor == 4);
+  for (const Json& none : {Json(nullptr), Json::object()}) {
+    json["rope_scaling"] = none;
+    CHECK(ParseModelConfig(json, "c").text.rope_type == "default");
+  }
+}
+
 TEST_CASE("the numbers of a scaling survive an export", "[models][cpu]") {
   const Json yarn = {{"type", "yarn"},
                      {"factor", 4.0},
