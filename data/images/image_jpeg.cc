@@ -50,10 +50,26 @@ void Fail(j_common_ptr library) {
 }
 
 // libjpeg continues after a warning and fills in grey or noise; here a damaged picture is refused.
-// Two warnings are about header fields that do not touch the pixels.
+// Three warnings are about header fields that do not touch the pixels. Bytes left over before a
+// marker, which some cameras write, are behind all pixels of their scan, unless the marker is one
+// of restart.
+bool TouchesPixels(const jpeg_error_mgr& error) {
+  constexpr int kFirstRestart = 0xD0, kLastRestart = 0xD7;
+  const int marker = error.msg_parm.i[1];
+  switch (error.msg_code) {
+    case JWRN_ADOBE_XFORM:
+    case JWRN_JFIF_MAJOR:
+    case JWRN_NOT_SEQUENTIAL:
+      return false;
+    case JWRN_EXTRANEOUS_DATA:
+      return marker >= kFirstRestart && marker <= kLastRestart;
+    default:
+      return true;
+  }
+}
+
 void OnMessage(j_common_ptr library, int level) {
-  const int code = library->err->msg_code;
-  if (level < 0 && code != JWRN_ADOBE_XFORM && code != JWRN_JFIF_MAJOR) Fail(library);
+  if (level < 0 && TouchesPixels(*library->err)) Fail(library);
 }
 
 void OnProgress(j_common_ptr library) {

@@ -109,7 +109,11 @@ OrderedJson WithColumns(const OrderedJson& object, const RecordKeys& keys) {
     known["output"] = RequiredText(object, columns.response, "response");
     known["history"] = ValueOf(object, columns.history);
   }
-  known["system"] = TextOf(object, columns.system, "system");
+  // As in LLaMA-Factory a conversation's own system turn counts before the column.
+  const OrderedJson& turns = ValueOf(known, "messages");
+  const bool own = turns.is_array() && !turns.empty() && turns[0].is_object() &&
+                   ValueOf(turns[0], KeyOf(turns[0], "", "from", "role")) == "system";
+  if (!own) known["system"] = TextOf(object, columns.system, "system");
   known["tools"] = ValueOf(object, columns.tools);
   known["images"] = ValueOf(object, columns.images);
   const OrderedJson& videos = ValueOf(object, columns.videos);

@@ -1,5 +1,6 @@
 #include <arrow/api.h>
 #include <arrow/io/file.h>
+#include <arrow/util/byte_size.h>
 #include <parquet/arrow/reader.h>
 
 #include <algorithm>
@@ -17,11 +18,62 @@
 #include "data/records/parquet_api.h"
 
 // Rows of a Parquet file as JSON. A row group is decoded whole, as Arrow's reader does it; the last
-// few stay in memory, so that neighbouring rows cost one decoding.
+// ones stay in memory, so that neighbouring rows cost one decoding.
 
 namespace {
 
-constexpr size_t kKeptGroups = 3;
+constexpr int64_t kKeptBytes = int64_t{1} << 30;  // of the decoded row groups of all files
+
+class ParquetFile;
+
+// Decoded row groups of all files, the last used first. The last one stays, however large it is.
+class KeptGroups {
+ public:
+  std::shared_ptr<arrow::Table> Find(const ParquetFile* file, int group) {
+    const std::lock_guard lock(mutex_);
+    for (auto kept = kept_.begin(); kept != kept_.end(); ++kept) {
+      if (kept->file != file || kept->group != group) continue;
+      kept_.splice(kept_.begin(), kept_, kept);
+      return kept_.front().table;
+    }
+    return nullptr;
+  }
+
+  void Add(const ParquetFile* file, int group, const std::shared_ptr<arrow::Table>& table) {
+    const int64_t bytes = arrow::util::TotalBufferSize(*table);
+    const std::lock_guard lock(mutex_);
+    kept_.push_front({file, group, table, bytes});
+    bytes_ += bytes;
+    while (bytes_ > kKeptBytes && kept_.size() > 1) {
+      bytes_ -= kept_.back().bytes;
+      kept_.pop_back();
+    }
+  }
+
+  void Drop(const ParquetFile* file) {
+    const std::lock_guard lock(mutex_);
+    kept_.remove_if([&](const Kept& kept) {
+      if (kept.file == file) bytes_ -= kept.bytes;
+      return kept.file == file;
+    });
+  }
+
+ private:
+  struct Kept {
+    const ParquetFile* file;
+    int group;
+    std::shared_ptr<arrow::Table> table;
+    int64_t bytes;
+  };
+  std::mutex mutex_;
+  std::list<Kept> kept_;
+  int64_t bytes_ = 0;
+};
+
+KeptGroups& Groups() {
+  static KeptGroups groups;
+  return groups;
+}
 
 // Writer of one row: JSON, and the pictures that go behind it.
 class RowWriter {
@@ -150,6 +202,9 @@ class ParquetFile {
       rows_ += metadata->RowGroup(group)->num_rows();
     }
   }
+  ~ParquetFile() { Groups().Drop(this); }
+  ParquetFile(const ParquetFile&) = delete;
+  ParquetFile& operator=(const ParquetFile&) = delete;
   int64_t rows() const { return rows_; }
 
   void Give(int64_t row, ParquetSink sink, void* user) {
@@ -179,22 +234,18 @@ class ParquetFile {
 
  private:
   std::shared_ptr<arrow::Table> Group(int group) {
-    const std::lock_guard lock(mutex_);
-    for (auto kept = kept_.begin(); kept != kept_.end(); ++kept) {
-      if (kept->first != group) continue;
-      kept_.splice(kept_.begin(), kept_, kept);
-      return kept_.front().second;
-    }
-    if (kept_.size() == kKeptGroups) kept_.pop_back();
-    kept_.emplace_front(group, Checked(reader_->ReadRowGroup(group)));
-    return kept_.front().second;
+    const std::lock_guard lock(mutex_);  // the reader's; two threads do not decode the same group
+    std::shared_ptr<arrow::Table> table = Groups().Find(this, group);
+    if (table != nullptr) return table;
+    table = Checked(reader_->ReadRowGroup(group));
+    Groups().Add(this, group, table);
+    return table;
   }
 
   std::unique_ptr<parquet::arrow::FileReader> reader_;
   std::vector<int64_t> first_rows_;  // of each row group
   int64_t rows_ = 0;
   std::mutex mutex_;
-  std::list<std::pair<int, std::shared_ptr<arrow::Table>>> kept_;  // the last used first
 };
 
 // Runs `action`; its failure goes to `error`.

@@ -177,9 +177,11 @@ OpenedImage ImageFolder::OpenAny(const std::string& given, std::string& relative
   if (given.find('\0') != std::string::npos) {
     return Refused(Defect::kImageOutside, given.substr(0, given.find('\0')), "NUL in the path");
   }
+  constexpr std::string_view kFile = "file://";  // as Qwen's messages name a local file
+  if (given.starts_with("file:///")) return OpenAny(given.substr(kFile.size()), relative);
   if (given.starts_with("file:")) {
     return Refused(Defect::kImageOutside, given,
-                   "is a URL; write it as a path, without file://, in the image folder");
+                   "is a URL of another machine; write file:///PATH, or the path alone");
   }
   if (IsUrl(given)) {
     return Refused(Defect::kImageOutside, given,

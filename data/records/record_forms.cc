@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <initializer_list>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "data/records/record_objects.h"
 #include "data/records/record_pictures.h"
@@ -155,21 +158,15 @@ std::string ReadId(const Json& object) {
   if (found == object.end() || found->is_null()) return "";
   if (found->is_string()) return found->get<std::string>();
   if (found->is_number_integer()) return found->dump();
+  // Tables write whole numbers as 12.0.
+  const double number = found->is_number() ? found->get<double>() : 0.5;
+  if (number == std::floor(number) && std::abs(number) < 0x1p53)
+    return fmt::format("{:.0f}", number);
   Refuse(Defect::kBadField, "'id' is neither text nor a whole number");
 }
 
 // Refuses what would change the conversation and is not read.
 void CheckOtherKeys(const Json& object) {
-  for (const char* key : {"width", "height", "width_list", "height_list"}) {
-    const auto found = object.find(key);
-    if (found == object.end() || found->is_null() || found->is_number()) continue;
-    const bool numbers =
-        found->is_array() && std::all_of(found->begin(), found->end(),
-                                         [](const Json& item) { return item.is_number(); });
-    if (!numbers) {
-      Refuse(Defect::kBadField, fmt::format("'{}' is neither a number nor a list of numbers", key));
-    }
-  }
   for (const char* key : {"audio", "audios"}) {
     const auto found = object.find(key);
     if (found != object.end() && !IsEmpty(*found))
@@ -199,11 +196,24 @@ void AddSystem(const Json& object, Record& record) {
     if (found == object.end() || IsEmpty(*found)) continue;
     const std::string& text = TextOf(object, key, "the record");
     if (!record.turns.empty() && record.turns[0].role == Role::kSystem) {
+      if (record.turns[0].text == text) continue;
       Refuse(Defect::kBadField,
              fmt::format("both '{}' and another system text are given; leave one", key));
     }
     record.turns.insert(record.turns.begin(), {Role::kSystem, text});
   }
+}
+
+// Adds the values of keys with capitals under the same keys in small letters, where those are not
+// given: ms-swift reads keys whatever letters they have.
+void AddSmallKeys(Json& object) {
+  std::vector<std::pair<std::string, Json>> small;
+  for (const auto& [key, value] : object.items()) {
+    std::string letters = key;
+    for (char& c : letters) c = 'A' <= c && c <= 'Z' ? static_cast<char>(c + 'a' - 'A') : c;
+    if (letters != key && !object.contains(letters)) small.emplace_back(letters, value);
+  }
+  for (auto& [key, value] : small) object.emplace(key, std::move(value));
 }
 
 }  // namespace
@@ -214,10 +224,11 @@ bool HasConversation(std::string_view text) {
 }
 
 void ReadConversation(std::string_view text, Record& record) {
-  const Json object = ParseJson(text, "record");
+  Json object = ParseJson(text, "record");
   if (!object.is_object()) Refuse(Defect::kBadJson, "the record is no JSON object");
   record.id = ReadId(object);
   const RecordForm* form = FormOf(object);
+  if (form == nullptr) AddSmallKeys(object);
   if (form != nullptr) {
     form->read(form->keys[0], object, text, record);
   } else if (!ReadOtherPair(object, record)) {

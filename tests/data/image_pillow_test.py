@@ -192,6 +192,26 @@ def test_jpeg_decodes_as_pillow(tool, folder):
     assert {"L", "CMYK", "4:2:0", "4:1:1", "orientation"} <= names, names
 
 
+def test_jpeg_with_bytes_left_over_decodes_as_pillow(tool, folder):
+    """Bytes before the end of a scan are behind its pixels; before a marker of restart they are
+    not, and the picture is refused."""
+    picture = Image.fromarray(noise(64, 48, 3, 3))
+    for progressive in (False, True):
+        buffer = io.BytesIO()
+        picture.save(buffer, "JPEG", quality=90, progressive=progressive)
+        data = buffer.getvalue()
+        left = data[:-2] + b"abc" + data[-2:]
+        check_decoded(tool, write(folder, f"left-{progressive}.jpg", left))
+    buffer = io.BytesIO()
+    picture.save(buffer, "JPEG", quality=90, restart_marker_rows=1)
+    data = buffer.getvalue()
+    assert b"\xff\xd1" in data
+    check_decoded(tool, write(folder, "restarts.jpg", data))
+    damaged = write(folder, "restart.jpg", data.replace(b"\xff\xd1", b"abc\xff\xd1"))
+    answer = tool.ask("decode", damaged, tool.out)
+    assert answer.startswith("error "), answer
+
+
 def test_resize_equals_pillow(tool, folder):
     generator = random.Random(0)
     sizes = [(5, 333, 333, 16), (50, 20000, 40, 100), (600, 300, 480, 59), (600, 300, 480, 60)]

@@ -1,7 +1,10 @@
 #include "data/records/known_keys.h"
 
+#include <fmt/format.h>
+
 #include <catch2/catch.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "data/records/record.h"
@@ -83,6 +86,19 @@ TEST_CASE("columns and tags of a conversation", "[data][cpu]") {
   CHECK(film.reason.empty());
   REQUIRE(film.record.videos.size() == 1);
   CHECK(film.record.videos[0].path == "a.mp4");
+
+  keys.columns->system = "sys";  // where the conversation has none of its own
+  for (const auto& [first, text] :
+       {std::pair(R"({"speaker":"S","text":"s"},)", "s s"), std::pair("", "s t")}) {
+    const ParsedRecord given =
+        ParseRecord(fmt::format(R"({{"sys":"t","dialogue":[{}{{"speaker":"Q","text":"q"}},)"
+                                R"({{"speaker":"A","text":"a"}}]}})",
+                                first),
+                    keys);
+    CHECK(given.reason.empty());
+    CHECK(Shown(given.record) == Turns{text, "u q", "a a"});
+  }
+  keys.columns->system.clear();
 
   // A word or key that no tag names keeps its meaning; parts of OpenAI's form pass.
   keys.tags = RecordTags{.role_tag = "role", .content_tag = "content", .assistant_tag = "bot"};

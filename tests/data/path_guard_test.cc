@@ -53,6 +53,9 @@ TEST_CASE("image paths stay below the image folder", "[data][cpu]") {
       {std::string("a.png\0.jpg", 10), Defect::kImageOutside},
       {"http://169.254.169.254/x.png", Defect::kImageOutside},
       {"file:///etc/passwd", Defect::kImageOutside},
+      {"file://" + (folder / "images/a.png"), Defect::kNone},
+      {"file://" + (folder / "secret.png"), Defect::kImageOutside},
+      {"file://host/a.png", Defect::kImageOutside},
       {"s3://bucket/a.png", Defect::kImageOutside},
       {"deep", Defect::kImageUnreadable},
       {".", Defect::kImageUnreadable},
@@ -68,7 +71,9 @@ TEST_CASE("image paths stay below the image folder", "[data][cpu]") {
     CHECK(opened.file.valid() == (each.defect == Defect::kNone));
   }
   CHECK(images.Open("a.png").bytes == 7);
-  CHECK(images.Open("file:///a.png").reason.find("is a URL; write it as a path") !=
+  CHECK(images.Open("file:///a.png").reason.find("is an absolute path outside") !=
+        std::string::npos);
+  CHECK(images.Open("file://host/a.png").reason.find("is a URL of another machine") !=
         std::string::npos);
   CHECK(images.Open("http://x/y.png").reason.find("nothing is downloaded") != std::string::npos);
   CHECK(images.Open("deep\\b.png").reason ==

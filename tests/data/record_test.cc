@@ -49,7 +49,6 @@ std::vector<Case> BadLines() {
       {"image list holds a number", With("\"image\":[\"a.png\",1]"), Defect::kBadField},
       {"image list holds an empty path", With("\"images\":[\"\"]"), Defect::kBadField},
       {"image and images", With("\"image\":\"a.png\",\"images\":[\"b.png\"]"), Defect::kBadField},
-      {"width is text", With("\"width\":\"640\""), Defect::kBadField},
       {"id is a list", With("\"id\":[]"), Defect::kBadField},
       {"id is a fraction", With("\"id\":1.5"), Defect::kBadField},
       {"video", With("\"video\":7"), Defect::kBadField},
@@ -116,6 +115,19 @@ TEST_CASE("each kind of bad record is refused for its own reason", "[data][cpu]"
     CHECK_FALSE(parsed.reason.empty());
     CHECK(parsed.reason.find('\n') == std::string::npos);
   }
+}
+
+TEST_CASE("a pair's keys may have capitals, and fields that are not read any value",
+          "[data][cpu]") {
+  const ParsedRecord pair =
+      ParseRecord(R"({"id":12.0,"Question":"Q","Response":"A","Image":"a.png","width":"640"})");
+  CHECK(pair.reason.empty());
+  REQUIRE(pair.record.turns.size() == 2);
+  CHECK(pair.record.turns[0].text == "<image>\nQ");
+  CHECK(pair.record.turns[1].text == "A");
+  CHECK(pair.record.id == "12");
+  CHECK(ParseRecord(R"({"Question":"Q","question":"R","Response":"A"})").record.turns[0].text ==
+        "R");
 }
 
 TEST_CASE("a defective record keeps its id where it can be read", "[data][cpu]") {

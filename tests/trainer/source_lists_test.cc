@@ -89,7 +89,8 @@ TEST_CASE("LLaVA-NeXT's YAML file stands for its data sets", "[settings][cpu]") 
   CHECK(sources[1].annotations == "b/c.jsonl");
   CHECK(sources[1].repeat == Approx(0.2));
   CHECK(sources[2].annotations == "0.json");
-  CHECK(sources[2].samples == 500);
+  CHECK(sources[2].samples == 0);
+  CHECK(sources[2].max_samples == 500);
   CHECK(sources[2].take == TakenPart::kRandom);
   CHECK(sources[2].files == 2);
   CHECK(sources[3].files == 0);
@@ -109,6 +110,12 @@ TEST_CASE("LLaVA-NeXT's YAML file stands for its data sets", "[settings][cpu]") 
     WriteText(path, text);
     CHECK_THROWS_AS(Expanded({path, ".", 1}), DataError);
     CHECK_THROWS_WITH(Expanded({path, ".", 1}), Catch::Contains(words));
+  }
+  WriteText(path, "datasets: [{json_path: a.json, sampling_strategy: \"end:500\"}]\n");
+  SourceConfig fewer{path};
+  for (const auto& [most, used] : {std::pair(400, 400), std::pair(600, 500)}) {
+    fewer.max_samples = most;
+    CHECK(Expanded(fewer)[0].max_samples == used);
   }
   SourceConfig some{path};
   some.samples = 3;
@@ -141,7 +148,7 @@ TEST_CASE("a dataset_info.json of LLaMA-Factory gives the data sets that are nam
   const ScratchFolder scratch;
   const std::string path = scratch.Path("dataset_info.json"), folder = scratch.Path("");
   WriteText(path, R"({
-    "identity": {"file_name": "identity.json"},
+    "identity": {"file_name": "identity.json", "file_sha1": "ffe3ecb58ab642da33fbb514d5e6188f"},
     "mllm_demo": {"file_name": "mllm_demo.json", "formatting": "sharegpt",
       "columns": {"messages": "messages", "images": "images"},
       "tags": {"role_tag": "role", "content_tag": "content", "user_tag": "user",

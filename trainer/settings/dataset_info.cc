@@ -34,9 +34,9 @@ constexpr std::array<const char*, 5> kElsewhere = {kHub, "ms_hub_url", "om_hub_u
 
 // Refuses what a data set asks for and would not get.
 void CheckEntry(const Json& set, const std::string& where) {
-  constexpr std::array<std::string_view, 9> kKnown = {"file_name", "formatting", "ranking",
-                                                      "subset",    "split",      "folder",
-                                                      "columns",   "tags",       "num_samples"};
+  constexpr std::array<std::string_view, 10> kKnown = {
+      "file_name", "file_sha1", "formatting", "ranking", "subset",
+      "split",     "folder",    "columns",    "tags",    "num_samples"};
   const bool hub = set.contains(kHub);  // comes before all others there too
   for (const char* key : kElsewhere) {
     if (hub || !set.contains(key)) continue;

@@ -59,7 +59,7 @@ void Choose(const std::string& strategy, const std::string& where, SourceConfig&
       return;
     }
     if (samples && *samples <= SourceConfig::kMostSamples) {
-      source.samples = *samples;
+      source.max_samples = *samples;  // each record once at most
       return;
     }
   }

@@ -286,12 +286,14 @@ void ExpandSources(std::vector<SourceConfig>& sources) {
                                      : meta ? SourcesIn(*meta, list)
                                             : std::vector{source};
     for (SourceConfig& set : sets) {
-      const bool own = set.samples > 0 || set.take != TakenPart::kFirst;
+      const bool part = llava && set.max_samples > 0;
+      const bool own = set.samples > 0 || part || set.take != TakenPart::kFirst;
       if ((llava || meta) && source.take != TakenPart::kFirst) {
         if (own) refuse("take");
         set.take = source.take;
       }
-      set.max_samples = source.max_samples;
+      if (!part || (source.max_samples > 0 && source.max_samples < set.max_samples))
+        set.max_samples = source.max_samples;
       const std::vector<std::string> files = FilesOf(set.annotations);
       if (files.size() > 1) set.range = set.annotations;
       set.files = std::ssize(files);
