@@ -192,6 +192,17 @@ int RunProgram(int argc, char** argv) {
   TakeSignalsOnOwnThread();
   CountCpuMemory();
   std::signal(SIGXFSZ, SIG_IGN);  // a file beyond its size limit is reported like a full disk
+  int number = 0;
+  if (const int together = MpiEnvironment::StrangersTogether(&number); together > 0) {
+    if (number == 0) {
+      std::fprintf(stderr,
+                   "equipoise: %d processes were started, but not by Open MPI's mpirun or by Slurm "
+                   "with PMIx, so that each would run alone; use scripts/launch, or srun "
+                   "--mpi=pmix\n",
+                   together);
+    }
+    return static_cast<int>(ExitCode::kBadUsage);
+  }
   const std::unique_ptr<MpiEnvironment> connected = Connect();
   if (!connected) return static_cast<int>(ExitCode::kRunFailed);
   MpiEnvironment& mpi = *connected;

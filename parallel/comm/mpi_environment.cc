@@ -2,15 +2,18 @@
 
 #include <mpi.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <thread>
+#include <vector>
 
 #include "configs/base/error.h"
 #include "parallel/comm/engine.h"
 #include "parallel/comm/group_communicator.h"
 #include "parallel/comm/mpi_transport.h"
+#include "parallel/comm/processors.h"
 
 namespace equipoise {
 namespace {
@@ -28,12 +31,26 @@ bool MpiEnvironment::UnderMpirun() { return StartedByMpirun() || std::getenv("PM
 
 bool MpiEnvironment::StartedByMpirun() { return std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr; }
 
+int MpiEnvironment::StrangersTogether(int* number) {
+  const auto value = [](const char* name) {
+    const char* text = std::getenv(name);
+    return text == nullptr ? 0 : std::atoi(text);
+  };
+  // In a shell that srun has opened the numbers are those of the shell.
+  const bool shell = std::getenv("SLURM_PTY_PORT") != nullptr;
+  const int steps = shell ? 0 : value("SLURM_STEP_NUM_TASKS"), others = value("PMI_SIZE");
+  *number = others > 1 ? value("PMI_RANK") : value("SLURM_PROCID");
+  const int together = std::max(steps, others);
+  return UnderMpirun() || together < 2 ? 0 : together;
+}
+
 bool MpiEnvironment::NcclSharesGpus() {
   const char* enabled = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
   return enabled != nullptr && std::string(enabled) == "1";
 }
 
 MpiEnvironment::MpiEnvironment() {
+  processors_ = ProcessorShare(/*sharing=*/1, /*processes=*/1);
   if (!UnderMpirun()) return;
   // By default an error of MPI_Init aborts the process, and mpirun may hang then.
   setenv("OMPI_MCA_mpi_initial_errhandler", "mpi_errors_return", /*overwrite=*/0);
@@ -52,6 +69,12 @@ MpiEnvironment::MpiEnvironment() {
   CheckMpi(MPI_Comm_size(machine, &local_size_), "MPI_Comm_size");
   machine_ = rank_;
   CheckMpi(MPI_Bcast(&machine_, 1, MPI_INT, /*root=*/0, machine), "MPI_Bcast");
+  std::vector<uint64_t> sets(static_cast<size_t>(local_size_));
+  const uint64_t own = AllowedProcessors().hash;
+  CheckMpi(MPI_Allgather(&own, 1, MPI_UINT64_T, sets.data(), 1, MPI_UINT64_T, machine),
+           "MPI_Allgather");
+  processors_ =
+      ProcessorShare(static_cast<int>(std::count(sets.begin(), sets.end(), own)), local_size_);
   CheckMpi(MPI_Comm_free(&machine), "MPI_Comm_free");
   channels_ = std::make_unique<MpiChannels>(OpenMpiChannels());
 }

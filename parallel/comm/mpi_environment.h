@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -38,6 +39,10 @@ class MpiEnvironment {
   static bool UnderMpirun();
   // Whether it was mpirun.
   static bool StartedByMpirun();
+  // How many processes a launcher that is not MPI's here has started, each of which would be a
+  // world of one: another MPI's mpirun, or Slurm without PMIx; 0: none has. `number`: of this
+  // process.
+  static int StrangersTogether(int* number);
   // Whether NCCL is allowed to let ranks share a GPU: NCCL_MULTI_RANK_GPU_ENABLE=1.
   static bool NcclSharesGpus();
 
@@ -46,6 +51,8 @@ class MpiEnvironment {
   // Rank and number of ranks on this machine.
   int local_rank() const { return local_rank_; }
   int local_size() const { return local_size_; }
+  // Processors for this rank's threads: its share of those that it may run on.
+  int64_t processors() const { return processors_; }
   // The first rank of this machine: the same number on all of its ranks, and on no others.
   int machine() const { return machine_; }
 
@@ -66,6 +73,7 @@ class MpiEnvironment {
 
  private:
   int rank_ = 0, size_ = 1, local_rank_ = 0, local_size_ = 1, machine_ = 0;
+  int64_t processors_ = 1;
   std::unique_ptr<MpiChannels> channels_;  // while MPI is up
   std::shared_ptr<Engine> engine_;
 };

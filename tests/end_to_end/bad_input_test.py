@@ -46,6 +46,17 @@ def usage(cases, config):
                   "did you mean 'train'?")
     cases.refused("unknown option on 2 ranks",
                   [tiny_case.MPIRUN, "-n", "2", program, "train", config, "--fast"], 2, "--fast")
+    for strangers in ({"PMI_SIZE": "4", "PMI_RANK": "0"},
+                      {"SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "0"}):
+        cases.refused(f"ranks of another launcher, {[*strangers][0]}", [
+            "env", *(f"{name}={value}" for name, value in strangers.items()), program, "train",
+            config], 2, "4 processes were started, but not by Open MPI's mpirun", "--mpi=pmix")
+    done = tiny_case.execute(["env", "PMI_SIZE=4", "PMI_RANK=1", program, "train", config])
+    cases.results.check("and one of them says so", (done.returncode, done.stderr) == (2, ""),
+                        done.stderr)
+    done = tiny_case.execute(["env", "SLURM_STEP_NUM_TASKS=4", "SLURM_PTY_PORT=1", program,
+                              "--version"])
+    cases.results.check("a shell of srun is no launcher", done.returncode == 0, done.stderr)
     cases.refused("train without CONFIG", [program, "train"], 2, "CONFIG")
     cases.refused("missing configuration", [program, "train", config + ".nowhere"], 2,
                   "config.yaml.nowhere")

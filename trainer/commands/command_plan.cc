@@ -4,7 +4,6 @@
 #include <iostream>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -12,6 +11,7 @@
 #include "configs/yaml/overrides.h"
 #include "configs/yaml/yaml_writer.h"
 #include "parallel/comm/mpi_environment.h"
+#include "parallel/comm/processors.h"
 #include "trainer/common/commands.h"
 #include "trainer/common/logging.h"
 #include "trainer/device/this_gpu.h"
@@ -46,7 +46,7 @@ RunConfig Read(const std::string& path, const Arguments& arguments, MpiEnvironme
 }
 
 PlanTarget TargetOf(const Arguments& arguments) {
-  const auto threads = static_cast<int>(std::thread::hardware_concurrency());
+  const auto threads = static_cast<int>(ProcessorShare(/*sharing=*/1, /*processes=*/1));
   return {.ranks = arguments.ranks, .threads = threads};
 }
 
@@ -75,7 +75,9 @@ int ComparePlans(const Arguments& arguments, MpiEnvironment& mpi) {
   std::vector<PlannedConfig> planned = {PlanOf(arguments.config, arguments, mpi)};
   for (const std::string& path : arguments.compare) planned.push_back(PlanOf(path, arguments, mpi));
   PrintComparison(planned, std::cout);
-  if (!arguments.json.empty()) WriteResult(arguments.json, ComparisonJson(planned).dump(2) + "\n");
+  if (!arguments.json.empty())
+    WriteResult(arguments.json,
+                ComparisonJson(planned).dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
   return static_cast<int>(ExitCode::kDone);
 }
 
@@ -96,7 +98,9 @@ int RunPlan(const Arguments& arguments, MpiEnvironment& mpi) {
   report.config = arguments.config;
   report.settings = WriteConfig(config);
   PrintPlan(report, arguments.explain, std::cout);
-  if (!arguments.json.empty()) WriteResult(arguments.json, PlanToJson(report).dump(2) + "\n");
+  if (!arguments.json.empty())
+    WriteResult(arguments.json,
+                PlanToJson(report).dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
   if (!arguments.html.empty()) WriteResult(arguments.html, RenderPlan(report));
   if (!arguments.trace.empty()) WriteResult(arguments.trace, PlanTrace(report));
   return static_cast<int>(ExitCode::kDone);

@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <thread>
 #include <utility>
 
 #include "configs/base/error.h"
@@ -93,7 +92,7 @@ std::string HostName() {
 RunSetup SetUpRun(RunConfig& config, MpiEnvironment& mpi) {
   CheckLossScale(config.train.loss_scale);
   const at::Device device = OpenComputeDevice(config.train.device, mpi);
-  SetUpCompute(config.train, mpi.local_size());
+  SetUpCompute(config.train, mpi.processors());
   std::unique_ptr<Communicator> world = MakeWorldCommunicator(mpi, CommOptionsOf(config.parallel));
   RequireEqual(*world, "the program", ProgramHash());
   RequireEqual(*world, "the configuration", ConfigToJson(config));
@@ -120,10 +119,8 @@ RunSetup SetUpRun(RunConfig& config, MpiEnvironment& mpi) {
   return {device, precision, std::move(world), std::move(machines), std::move(hosts)};
 }
 
-void SetUpCompute(const TrainSection& train, int ranks_on_this_machine) {
-  const auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());
-  const int64_t share = std::max<int64_t>(1, cores / ranks_on_this_machine);
-  at::set_num_threads(static_cast<int>(train.threads > 0 ? train.threads : share));
+void SetUpCompute(const TrainSection& train, int64_t processors) {
+  at::set_num_threads(static_cast<int>(train.threads > 0 ? train.threads : processors));
   at::globalContext().setDeterministicAlgorithms(train.deterministic, /*warn_only=*/false);
   // Filling new tensors is slow and not needed, as every op writes its whole output.
   at::globalContext().setDeterministicFillUninitializedMemory(false);

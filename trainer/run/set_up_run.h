@@ -32,10 +32,10 @@ struct RunSetup {
 // CheckMaster() do.
 RunSetup SetUpRun(RunConfig& config, MpiEnvironment& mpi);
 
-// Sets this process's number of compute threads, train.threads or the machine's cores divided by
-// its ranks, and train.deterministic, with which operations throw whose result depends on the order
-// of threads.
-void SetUpCompute(const TrainSection& train, int ranks_on_this_machine);
+// Sets this process's number of compute threads, train.threads or one for each of the `processors`
+// for this rank (MpiEnvironment::processors()), and train.deterministic, with which operations
+// throw whose result depends on the order of threads.
+void SetUpCompute(const TrainSection& train, int64_t processors);
 
 CommOptions CommOptionsOf(const ParallelSection& parallel);
 

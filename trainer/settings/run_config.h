@@ -163,7 +163,8 @@ struct TrainSection {
     visit("clip", clip, "largest global gradient norm; 0 = no clipping", AtLeast(0));
     visit("diloco", diloco, "several models, on islands of ranks that meet now and then (DiLoCo)");
     visit("loss", loss, "weight of a sample's x target tokens: 1, 1/x, 1/sqrt(x) each");
-    visit("threads", threads, "compute threads of a rank; 0 = cores / ranks on this machine",
+    visit("threads", threads,
+          "compute threads of a rank; 0 = its share of the cores that it may run on",
           Between(0, 1024));
     visit("deterministic", deterministic,
           "refuse operations whose result depends on the order of threads");
