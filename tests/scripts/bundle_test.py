@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 
-from script_case import DEADLINE_S, FOLDER, run_cases
+from script_case import DEADLINE_S, FOLDER, run_cases, write_program
 
 BUNDLE, PROGRAM = sys.argv[1], os.path.realpath(sys.argv[2])
 TARGET = FOLDER / "a bundle"
@@ -92,6 +92,18 @@ def a_copy_runs_elsewhere_with_torch_beside_it():
     assert code == 0 and "INPUTS" in out, (code, out, err)
 
 
+def an_older_glibc_is_named():
+    tools = FOLDER / "tools"
+    for version in ("2.4", "2.35"):  # by numbers, not by letters
+        write_program(tools / "getconf", f"#!/bin/sh\necho glibc {version}\n")
+        code, _, err = run(TARGET / "equipoise", "check", "--help", PATH=f"{tools}:/usr/bin:/bin")
+        assert code == 2 and err.count("\n") == 1, (code, err)
+        assert f"glibc {version} is older than the 2.36 that it needs" in err, err
+    write_program(tools / "getconf", "#!/bin/sh\necho glibc 2.100\n")
+    code, _, err = run(TARGET / "equipoise", "check", "--help", PATH=f"{tools}:/usr/bin:/bin")
+    assert code == 0, err
+
+
 def wrong_folders_are_named():
     empty = FOLDER / "empty"
     wrong = FOLDER / "wrong"
@@ -115,4 +127,5 @@ def wrong_folders_are_named():
 
 if __name__ == "__main__":
     sys.exit(run_cases([it_fits, it_loads_nothing_else, ranks_start,
-                        a_copy_runs_elsewhere_with_torch_beside_it, wrong_folders_are_named]))
+                        a_copy_runs_elsewhere_with_torch_beside_it, an_older_glibc_is_named,
+                        wrong_folders_are_named]))

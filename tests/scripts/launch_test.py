@@ -118,8 +118,29 @@ def arguments_pass_through():
     assert started() == {0: expected, 1: expected}, started()
 
 
+def options_of_mpirun():
+    """No rank is bound to a core, unless it is asked for; other machines have the variables of the
+    program, NCCL and CUDA, and no others."""
+    mpirun = FOLDER / "mpirun"
+    script_case.write_program(mpirun, f'#!/bin/sh\necho "$*" > {FOLDER}/options\n')
+    (FOLDER / "hosts").write_text("localhost slots=4\n", encoding="utf-8")
+    here = {"HF_HOME": "/h", "NCCL_DEBUG": "INFO", "HF_TOKEN": "secret"}
+    for given, wanted in (([], "--bind-to none "),
+                          (["-m", "--bind-to", "-m", "core"], "--bind-to core "),
+                          (["--hostfile", FOLDER / "hosts"],
+                           f"--hostfile {FOLDER}/hosts --bind-to none -x HF_HOME -x NCCL_DEBUG ")):
+        finish(start(*given, "exit0", EQUIPOISE_MPIRUN=str(mpirun), **here))
+        options = (FOLDER / "options").read_text(encoding="utf-8")
+        assert options.removeprefix("-n 1 ").startswith(f"{wanted}{RANK} train"), options
+    (FOLDER / "bin").mkdir(exist_ok=True)
+    mpirun.rename(FOLDER / "bin/mpirun")
+    (FOLDER / "options").unlink()
+    finish(start("exit0", EQUIPOISE_MPIRUN="", EQUIPOISE_MPI=str(FOLDER)))
+    assert (FOLDER / "options").exists(), "EQUIPOISE_MPI's mpirun"
+
+
 def a_signal_becomes_a_request_to_stop():
-    for name in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+    for name in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP):
         process = start("-n", "2", "wait")
         wait_ready(2)
         process.send_signal(name)
@@ -193,7 +214,8 @@ def main():
     return script_case.run_cases([
         exit_codes_pass_through, the_box_of_an_expected_end_is_left_out, every_other_line_is_kept,
         lines_come_at_once, files_of_killed_runs_are_removed, arguments_pass_through,
-        a_signal_becomes_a_request_to_stop, the_terminals_interrupt_reaches_the_script_alone,
+        options_of_mpirun, a_signal_becomes_a_request_to_stop,
+        the_terminals_interrupt_reaches_the_script_alone,
         a_second_interrupt_ends_the_run, a_hostfile_gives_a_rank_for_each_slot,
         signals_and_exit_codes_with_a_hostfile, a_hostfile_needs_ssh, bad_usage_is_exit_2])
 

@@ -108,8 +108,19 @@ def wrong_folders_are_named():
             (folder / path).touch()
         assert setup(**{variable: str(folder)}) == (0, ""), variable
         assert not NOTE.exists()
+    code, said = setup(EQUIPOISE_CACHE="cache")
+    assert code == 1 and said.count("\n") == 1 and "absolute path" in said, said
     code, said = setup(EQUIPOISE_CUDA=os.path.relpath(FOLDER / "equipoise_cuda", CLONE))
     assert code == 1 and said.count("\n") == 1 and "absolute path" in said, said
+    setup()
+
+
+def folders_may_have_spaces():
+    spaced = FOLDER / "a b"
+    spaced.symlink_to(CACHE)
+    assert setup(EQUIPOISE_CACHE=str(spaced)) == (0, "")
+    lines = (CLONE / ".bazelrc.local").read_text(encoding="utf-8").splitlines()
+    assert lines[0] == f'build --disk_cache="{spaced}/bazel"', lines
     setup()
 
 
@@ -117,7 +128,7 @@ def main():
     prepare()
     return run_cases([nothing_to_do_is_silent, installing_says_so_once_a_minute,
                       a_terminal_has_one_line_that_changes, a_failure_shows_why,
-                      wrong_folders_are_named])
+                      wrong_folders_are_named, folders_may_have_spaces])
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ def calls(name):
 def bash_reads_it():
     assert subprocess.run(["bash", "-n", BATCH], check=False).returncode == 0
     text = open(BATCH, encoding="utf-8").read()
-    assert "#SBATCH --signal=B:USR1@120" in text
+    assert "#SBATCH --signal=B:USR1@600" in text
     # Slurm reads no option below the first command.
     assert text.rindex("\n#SBATCH") < text.index("\nset -uo")
 
@@ -85,6 +85,8 @@ def a_failed_requeue_is_told():
 def bad_usage_is_exit_2():
     cases = [([], {}, "no configuration"), (["c"], {"SLURM_JOB_ID": ""}, "not under Slurm"),
              (["c"], {"EQUIPOISE_PROGRAM": "/no/such"}, "/no/such is absent"),
+             (["c"], {"EQUIPOISE_START": "mpirun", "SLURM_NTASKS_PER_NODE": ""},
+              "no --ntasks-per-node, the ranks of a node; give it"),
              (["c"], {"EQUIPOISE_START": "ssh"}, "EQUIPOISE_START: ssh; use srun or mpirun")]
     for arguments, extra, expected in cases:
         code, out, err = finish(start(*arguments, **extra))
