@@ -82,7 +82,10 @@ bool Operation::Advance(Transport& transport) {
   while (!complete_) {
     const size_t erased =
         std::erase_if(requests_, [](const Pending& p) { return p.request->Done(); });
-    progressed |= erased > 0;
+    if (erased > 0) {
+      progressed_ = Clock::now();  // a peer has answered, or some of the data is there
+      progressed = true;
+    }
     if (!requests_.empty()) break;
     BeginPhase(transport);
     progressed = true;

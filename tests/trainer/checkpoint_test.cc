@@ -141,8 +141,11 @@ TEST_CASE("answers that are owed are kept", "[checkpoint][cpu]") {
   CheckpointContent content = SampleContent(40, 0);
   for (const bool owes : {true, false}) {
     content.state.owes_answers = owes;
+    content.state.non_finite_tried = owes;
     const std::string folder = SaveCheckpoint(scratch.path(), content, 3, world).folder;
-    CHECK(ReadCheckpointIndex(folder, /*verify=*/true).state.owes_answers == owes);
+    const TrainState state = ReadCheckpointIndex(folder, /*verify=*/true).state;
+    CHECK(state.owes_answers == owes);
+    CHECK(state.non_finite_tried == owes);
   }
 }
 

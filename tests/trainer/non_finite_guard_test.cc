@@ -61,6 +61,9 @@ TEST_CASE("weights are doubted when no step in the row had a finite loss", "[gua
   guard.Tried(good, false);
   CHECK_FALSE(guard.MayTry(bad));
   CHECK_FALSE(guard.doubts_weights());
+  NonFiniteGuard resumed(guard.in_a_row(), guard.tried());
+  CHECK_FALSE(resumed.MayTry(bad));
+  CHECK_FALSE(resumed.doubts_weights());
   CHECK(Took(guard, good));
   CHECK_FALSE(guard.MayTry(bad));
   CHECK(guard.doubts_weights());

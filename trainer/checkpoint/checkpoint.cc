@@ -82,6 +82,7 @@ Json StateJson(const TrainState& state) {
                {"packs", state.packs},
                {"skipped_samples", state.skipped_samples},
                {"non_finite_in_a_row", state.non_finite_in_a_row}};
+  if (state.non_finite_tried) json["non_finite_tried"] = true;
   if (const auto& scale = state.loss_scale)
     json["loss_scale"] = {{"scale", scale->scale}, {"good_steps", scale->good_steps}};
   if (const auto& best = state.best)

@@ -59,6 +59,8 @@ TrainState ReadState(const Json& json, const std::string& source) {
   state.non_finite_in_a_row = Count(json, "non_finite_in_a_row", source);
   if (json.contains("loss_scale")) state.loss_scale = ReadLossScale(json.at("loss_scale"), source);
   if (json.contains("best")) state.best = ReadBest(json.at("best"), source);
+  if (json.contains("non_finite_tried"))
+    state.non_finite_tried = GetBool(json, "non_finite_tried", source);
   if (json.contains("owes_answers")) state.owes_answers = GetBool(json, "owes_answers", source);
   return state;
 }

@@ -36,6 +36,7 @@ struct TrainState {
   // Whether answers were due after this step (eval.answer_every, eval.epochs), and a stop came
   // before they were all given.
   bool owes_answers = false;
+  bool non_finite_tried = false;  // NonFiniteGuard::tried()
 };
 
 // A piece of a tensor, and the checkpoint's file that contains it.

@@ -149,7 +149,7 @@ TrainState Checkpointer::Restore(Replica& replica) {
     }
     if (state.packs < 0) state.packs = state.step * context_.config.train.global_batch;
   }
-  replica.guard = NonFiniteGuard(state.non_finite_in_a_row);
+  replica.guard = NonFiniteGuard(state.non_finite_in_a_row, state.non_finite_tried);
   if (replica.scaler.on() && state.loss_scale) replica.scaler.Restore(*state.loss_scale);
   return state;
 }

@@ -22,8 +22,9 @@ class NonFiniteGuard {
     double least_scale = 0;  // the loss scale, where it can become no smaller; 0: it can, or none
   };
 
-  // `in_a_row` comes from TrainState after a resume.
-  explicit NonFiniteGuard(int64_t in_a_row = 0) : in_a_row_(in_a_row) {}
+  // `in_a_row` and `tried` come from TrainState after a resume.
+  explicit NonFiniteGuard(int64_t in_a_row = 0, bool tried = false)
+      : in_a_row_(in_a_row), tried_(tried) {}
 
   // Whether the optimizer may run: loss and norm are finite. Otherwise the step is skipped, and
   // warning() says why.
@@ -33,6 +34,8 @@ class NonFiniteGuard {
   void Tried(const Step& step, bool taken);
 
   int64_t in_a_row() const { return in_a_row_; }
+  // Whether the optimizer has run in a step of the row.
+  bool tried() const { return tried_; }
   // Whether so many steps in a row were skipped that the run must end.
   bool exhausted() const { return in_a_row_ >= kLimit; }
   // Whether no skipped step of the row had a finite loss and norm: the weights may be the cause.
@@ -44,7 +47,7 @@ class NonFiniteGuard {
   void Skip(const Step& step, const std::string& why);
 
   int64_t in_a_row_;
-  bool tried_ = false;  // whether the optimizer has run in a step of the row
+  bool tried_;
   std::string warning_;
 };
 

@@ -178,6 +178,7 @@ void Trainer::Advance(const StepResult& step) {
   state_.packs += context_.config.train.global_batch;
   state_.skipped_samples += step.bad_samples;
   state_.non_finite_in_a_row = replica_.guard.in_a_row();
+  state_.non_finite_tried = replica_.guard.tried();
   state_.loss_scale = std::nullopt;
   if (replica_.scaler.on()) state_.loss_scale = replica_.scaler.state();
 }

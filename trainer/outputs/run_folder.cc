@@ -2,10 +2,12 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cmath>
@@ -75,6 +77,13 @@ FileHandle Lock(const std::string& dir) {
     const int error = errno;
     std::array<char, 256> owner{};
     const ssize_t n = ReadFully(file, owner.data(), owner.size() - 1);
+    // A file system without locks, such as Lustre mounted without `flock`.
+    const std::array<int, 3> none = {ENOSYS, ENOLCK, EOPNOTSUPP};
+    if (std::find(none.begin(), none.end(), error) != none.end()) {
+      spdlog::warn("{}: cannot lock ({}), so that a second run in this folder goes unnoticed", path,
+                   std::strerror(error));
+      return file;
+    }
     if (error != EWOULDBLOCK)
       throw RunError(fmt::format("{}: cannot lock: {}", path, std::strerror(error)));
     throw RunError(fmt::format("{}: in use by {}; wait for it, stop it, or choose another run.dir",
