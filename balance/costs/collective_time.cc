@@ -18,7 +18,12 @@ double TransferSeconds(double bytes, const LinkModel& link) {
   return link.bytes_per_s > 0 ? bytes / link.bytes_per_s : 0;
 }
 
-// The link of a group of `ranks` ranks at a distance of `stride`, the first at the start of a node.
+// How far apart ranks with the same weights are, in the mean: context ranks are nearer to each
+// other than data ranks.
+int WeightsStride(const Plan& plan) { return plan.num_ranks() / plan.same_weights(); }
+
+}  // namespace
+
 LinkModel GroupLink(const Cluster& cluster, int ranks, int stride) {
   const int per_node = cluster.devices_per_node;
   if (FitsNode(cluster, ranks * stride)) return cluster.intra_ring;
@@ -29,12 +34,6 @@ LinkModel GroupLink(const Cluster& cluster, int ranks, int stride) {
   link.bytes_per_s = std::min(cluster.intra_ring.bytes_per_s, in_node * link.bytes_per_s);
   return link;
 }
-
-// How far apart ranks with the same weights are, in the mean: context ranks are nearer to each
-// other than data ranks.
-int WeightsStride(const Plan& plan) { return plan.num_ranks() / plan.same_weights(); }
-
-}  // namespace
 
 double AllReduceSeconds(double bytes, int ranks, const LinkModel& link) {
   return 2 * AllGatherSeconds(bytes, ranks, link);

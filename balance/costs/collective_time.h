@@ -37,6 +37,8 @@ int IslandsOfNode(const Cluster& cluster, int ranks, int islands);
 // link inside a node where the whole group is in one, else that between nodes; rings use the
 // adapters of all of a group's ranks in a node.
 LinkModel TensorLink(const Cluster& cluster, const Plan& plan);
+// Of a group of `ranks` ranks at a distance of `stride`, the first at the start of a node.
+LinkModel GroupLink(const Cluster& cluster, int ranks, int stride);
 LinkModel DataLink(const Cluster& cluster, const Plan& plan);
 // The ranks over which one copy of sharded state is spread, at the same distance.
 LinkModel ShardLink(const Cluster& cluster, const Plan& plan, int shards);

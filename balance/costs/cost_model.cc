@@ -59,13 +59,13 @@ double UnpackedBytes(Packing packing, const Program& program) {
   return 0;
 }
 
-double UnpackingSeconds(const LayerSpec& work, const CostModel::Options& options,
+double UnpackingSeconds(const LayerSpec& work, const CostModel::Options& options, int tensor,
                         const Cluster& cluster) {
   if (cluster.multiprocessors == 0) return 0;
   double bytes = 0;
-  for (const TensorSpec& tensor : work.parameters) {
-    bytes += UnpackedBytes(tensor.packing, *options.style.program) *
-             static_cast<double>(tensor.LargestPart(options.tensor));
+  for (const TensorSpec& parameter : work.parameters) {
+    bytes += UnpackedBytes(parameter.packing, *options.style.program) *
+             static_cast<double>(parameter.LargestPart(tensor));
   }
   return bytes / (cluster.memory_bytes_per_s * cluster.memory_efficiency);
 }
@@ -205,14 +205,14 @@ LayerLoad CostModel::Shared(LayerLoad load) const {
   return load;
 }
 
-CostModel::Halves CostModel::HalvesOf(const LayerSpec& work, const LayerLoad& load,
-                                      int row_shares) const {
+CostModel::Halves CostModel::HalvesOf(const LayerSpec& work, const LayerLoad& load, int row_shares,
+                                      int tensor) const {
   const bool fp8 = options_.style.fp8 && work.has_halves && cluster_.fp8_speedup > 0;
   const HalfSetting setting = {cluster_,   options_.style, options_.element_bytes,
                                row_shares, context_link_,  fp8};
   Halves halves = {HalfSeconds(work.attention, load, setting),
                    HalfSeconds(work.mlp, load, setting)};
-  const double unpacking = UnpackingSeconds(work, options_, cluster_);
+  const double unpacking = UnpackingSeconds(work, options_, tensor, cluster_);
   if (unpacking == 0) return halves;
   const double of_attention = WeightsOf(work.attention), of_mlp = WeightsOf(work.mlp);
   const auto add = [&](HalfTimes& half, double weights) {
@@ -236,7 +236,8 @@ LayerTimes CostModel::TrainedTimes(const Group& group, const Halves& halves,
   if (group.has_backward) with_loss_s += times.input_gradient_s;
   if (group.trainable) with_loss_s += times.weight_gradient_s;
   if (group.fit.measurements > 0) {
-    const Halves measured = HalvesOf(group.measured, load, /*row_shares=*/1);
+    const int of_ranks = group.fit_has_sums ? group.tensor : 1;
+    const Halves measured = HalvesOf(group.measured, load, /*row_shares=*/1, of_ranks);
     const LayerTimes then = Sum(group.measured, measured.attention, measured.mlp);
     const double share = all > 0 ? all / (then.forward_s + then.backward_s()) : 0;
     times.forward_s = share * group.fit.forward_s.At(load);
@@ -277,7 +278,7 @@ double CostModel::CopiesBeyond(const LayerTimes& times, int64_t bytes) const {
 LayerSeconds CostModel::Seconds(int layer, const LayerLoad& whole_load) const {
   const Group& group = At(layer);
   const LayerLoad load = Shared(whole_load);
-  const Halves halves = HalvesOf(group.work, load, RowShares(group.work));
+  const Halves halves = HalvesOf(group.work, load, RowShares(group.work), group.tensor);
   LayerSeconds seconds;
   seconds.times = TrainedTimes(group, halves, load);
   const double forward_s = seconds.times.forward_s;
@@ -325,7 +326,7 @@ double CostModel::ElementwiseSeconds(const LayerSpec& work, const LayerLoad& loa
   };
   passes(work.attention, alone.attention);
   passes(work.mlp, alone.mlp);
-  const Halves halves = HalvesOf(alone, load, RowShares(work));
+  const Halves halves = HalvesOf(alone, load, RowShares(work), /*tensor=*/1);
   return halves.attention.forward_s + halves.mlp.forward_s;
 }
 

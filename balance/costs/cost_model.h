@@ -145,7 +145,8 @@ class CostModel {
   // Seconds that copies of so many bytes to host memory and back take longer than the passes.
   double CopiesBeyond(const LayerTimes& times, int64_t bytes) const;
   // `row_shares`: ranks that share out the rows between products, or that are kept.
-  Halves HalvesOf(const LayerSpec& work, const LayerLoad& load, int row_shares) const;
+  // `tensor`: ranks that share out the weights.
+  Halves HalvesOf(const LayerSpec& work, const LayerLoad& load, int row_shares, int tensor) const;
   void AddSums(const Group& group, const HalfCost& half, const HalfTimes& alone,
                const LayerLoad& load, LayerTimes* times) const;
   LayerTimes TrainedTimes(const Group& group, const Halves& halves, const LayerLoad& load) const;

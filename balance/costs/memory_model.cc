@@ -137,9 +137,9 @@ class StageMemory {
     const bool shared = plan_.IsSharded(ShardedState::kParameters) && plan_.shards() > 1;
     if (!offloaded && !shared) return 0;
     const auto bytes = [&](int other) {
-      return stage.begin <= other && other < stage.end ? costs_.SharedBytes(other) : 0;
+      return stage.begin <= other && other < stage.end ? PassSharedBytes(costs_, other) : 0;
     };
-    const int64_t whole = costs_.SharedBytes(layer) + bytes(next);
+    const int64_t whole = PassSharedBytes(costs_, layer) + bytes(next);
     return offloaded ? whole + bytes(2 * next - layer) / plan_.shards() : whole;
   }
 
@@ -151,7 +151,7 @@ class StageMemory {
     const int64_t element = fp32 ? kFp32 : costs_.options().element_bytes;
     const auto trained = [&](int other) {
       const bool here = other < stage.end && costs_.Trainable(other);
-      return here ? element * costs_.TrainedParameters(other) : 0;
+      return here ? element * PassTrainedParameters(costs_, plan_, other) : 0;
     };
     const int shards = plan_.shards();
     const bool offloaded = costs_.Offloads(plan_, ShardedState::kGradients);

@@ -70,9 +70,9 @@ struct ShardedParameters {
   double weight_bytes = 0, trained = 0;
 };
 
-ShardedParameters ParametersOfLayer(const CostModel& costs, int layer) {
-  return {static_cast<double>(costs.SharedBytes(layer)),
-          static_cast<double>(costs.TrainedParameters(layer))};
+ShardedParameters ParametersOfLayer(const CostModel& costs, const Plan& plan, int layer) {
+  return {static_cast<double>(PassSharedBytes(costs, layer)),
+          static_cast<double>(PassTrainedParameters(costs, plan, layer))};
 }
 
 // Collectives of a layer's sharded state beside its passes: weights are gathered for each of the
@@ -103,13 +103,14 @@ ShardTraffic TrafficOf(const CostModel& costs, const Plan& plan, const Cluster& 
   return traffic;
 }
 
-// Adds a layer's seconds, with the collectives of its sharded state beside them.
-void AddSeconds(const LayerSeconds& layer, Recompute kind, const ShardTraffic& traffic,
-                const Cluster& cluster, OpCosts& sum) {
+// Adds a layer's seconds, with the collectives of its sharded state beside them. The head's
+// gradients are made in forward: its backward is these collectives alone.
+void AddSeconds(const LayerSeconds& layer, Recompute kind, bool has_backward,
+                const ShardTraffic& traffic, const Cluster& cluster, OpCosts& sum) {
   const double again_s = layer.recompute_s[static_cast<size_t>(kind)];
   const double backward_s = again_s + layer.times.backward_s();
   const double longer =
-      backward_s > 0 ? BesideSeconds(backward_s, traffic.both(), cluster) - backward_s : 0;
+      has_backward ? BesideSeconds(backward_s, traffic.both(), cluster) - backward_s : 0;
   sum.forward_s += BesideSeconds(layer.times.forward_s, traffic.gather, cluster);
   sum.input_gradient_s += layer.times.input_gradient_s + longer;
   sum.weight_gradient_s += layer.times.weight_gradient_s;
@@ -135,8 +136,8 @@ OpCosts CostsOf(const LayerCostTable& table, const Plan& plan, const Cluster& cl
     const LayerCostTable::Costs& costs = table.At(layer, load);
     const Recompute recompute = RecomputeOf(plan, layer);
     const ShardTraffic traffic =
-        TrafficOf(table.model(), plan, cluster, ParametersOfLayer(table.model(), layer));
-    AddSeconds(costs, recompute, traffic, cluster, sum);
+        TrafficOf(table.model(), plan, cluster, ParametersOfLayer(table.model(), plan, layer));
+    AddSeconds(costs, recompute, table.model().HasBackward(layer), traffic, cluster, sum);
     sum.kept_bytes += costs.kept_bytes[static_cast<size_t>(recompute)];
     if (Defers(table.model(), layer)) {
       sum.deferred_bytes += costs.kept_bytes[static_cast<size_t>(Recompute::kNone)];
@@ -157,7 +158,8 @@ double FirstGatherSeconds(const CostModel& costs, const Plan& plan, const Cluste
   const LayerSpan layers = plan.LayersOf(stage);
   double seconds = 0;
   for (int layer = layers.begin; layer < layers.end; ++layer) {
-    const ShardTraffic traffic = TrafficOf(costs, plan, cluster, ParametersOfLayer(costs, layer));
+    const ShardTraffic traffic =
+        TrafficOf(costs, plan, cluster, ParametersOfLayer(costs, plan, layer));
     seconds = std::max(seconds, traffic.gather.seconds);
   }
   return seconds;
@@ -176,6 +178,18 @@ bool HoldsTiedHead(const CostModel& costs, const Plan& plan, int stage) {
 }
 
 }  // namespace
+
+int64_t PassSharedBytes(const CostModel& costs, int layer) {
+  const bool tied = layer + 1 == costs.num_layers();
+  return costs.SharedBytes(layer) +
+         (tied ? costs.options().element_bytes * costs.tied_parameters() : 0);
+}
+
+int64_t PassTrainedParameters(const CostModel& costs, const Plan& plan, int layer) {
+  const bool own = layer + 1 == costs.num_layers() && costs.tied_trained() &&
+                   !HoldsEmbedding(costs, plan, plan.num_stages() - 1);
+  return costs.TrainedParameters(layer) + (own ? costs.tied_parameters() : 0);
+}
 
 StageParameters ParametersOfStage(const CostModel& costs, const Plan& plan, int stage) {
   const LayerSpan layers = plan.LayersOf(stage);
@@ -268,6 +282,23 @@ double SumCopiesSeconds(const CostModel& costs, const Plan& plan, const Cluster&
 
 namespace {
 
+// Seconds in which the embedding and the head's copy of it add their gradients, where they lie on
+// different pipeline ranks; with ZeRO 2 and 3 of slices.
+double SumTiedSeconds(const CostModel& costs, const Plan& plan, const Cluster& cluster) {
+  if (!costs.tied_trained()) return 0;
+  const int head = plan.RankOfStage(plan.num_stages() - 1);
+  double bytes = kGradientBytes * static_cast<double>(costs.tied_parameters());
+  if (plan.IsSharded(ShardedState::kGradients)) bytes /= plan.shards();
+  double seconds = 0;
+  for (int stage = 0; stage < plan.num_stages(); ++stage) {
+    const int embedding = plan.RankOfStage(stage);
+    if (embedding == head || !HoldsEmbedding(costs, plan, stage)) continue;
+    seconds =
+        std::max(seconds, AllReduceSeconds(bytes, 2, PipelineLink(cluster, plan, embedding, head)));
+  }
+  return seconds;
+}
+
 // Seconds of an update in host memory, which all devices of a node share: the processors and the
 // copies of a device run beside each other, but for the first copy and the last (of
 // AdamW::StepOffloaded()'s pieces); the norm is computed where the gradients are.
@@ -356,10 +387,11 @@ SimulationCosts StageCosts(const LayerCostTable& table, const Plan& plan, const 
     tables->ops.push_back(std::move(row));
   }
   const RunStyle& style = costs.options().style;
+  const double tied_s = SumTiedSeconds(costs, plan, cluster);
   for (int from = 0; from < plan.pipeline(); ++from) {
     const double optimizer_s =
         SumCopiesSeconds(costs, plan, cluster, from) + OptimizerSeconds(costs, plan, cluster, from);
-    tables->optimizer_s = std::max(tables->optimizer_s, optimizer_s);
+    tables->optimizer_s = std::max(tables->optimizer_s, optimizer_s + tied_s);
     std::vector<LinkModel> row;
     row.reserve(static_cast<size_t>(plan.pipeline()));
     for (int to = 0; to < plan.pipeline(); ++to) {

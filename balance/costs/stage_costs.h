@@ -41,6 +41,13 @@ struct StageParameters {
 };
 StageParameters ParametersOfStage(const CostModel& costs, const Plan& plan, int stage);
 
+// Bytes that a layer's pass takes of the weights that ZeRO 3 shares out, and the parameters whose
+// gradients its backward makes whole: CostModel's SharedBytes() and TrainedParameters(), and for
+// the head a weight that is tied to the embedding, whose gradient is the embedding's where both are
+// in one stage.
+int64_t PassSharedBytes(const CostModel& costs, int layer);
+int64_t PassTrainedParameters(const CostModel& costs, const Plan& plan, int layer);
+
 // Seconds that a stage's gradients take to be summed over the data ranks (ZeRO 1: to their shards),
 // in fp32, beyond the last backward, which takes `backward_s` and beside which most of it may run.
 double ReduceSeconds(const CostModel& costs, const Plan& plan, const Cluster& cluster, int stage,

@@ -37,7 +37,7 @@ IslandsForecast ForecastIslands(const PlanRequest& request, const Plan& plan) {
   const Cluster& cluster = request.cluster;
   const CostModel costs(request.model, cluster, request.CostOptions(plan), request.profile.get());
   forecast.between_nodes = !FitsNode(cluster, plan.num_ranks() * forecast.count);
-  LinkModel link = forecast.between_nodes ? cluster.inter : cluster.intra_ring;
+  LinkModel link = GroupLink(cluster, forecast.count, plan.num_ranks());
   if (cluster.island_bytes_per_s > 0) link.bytes_per_s = cluster.island_bytes_per_s;
   const double ring = 2.0 * (forecast.count - 1) / forecast.count;
   for (const double share : Shares(costs, plan)) {

@@ -126,22 +126,11 @@ std::vector<LayerLoad> PlanFitter::HeaviestLoads(int data) const {
 }
 
 double PlanFitter::LowerBound(const Plan& shape) const {
-  double work = 0, lightest = std::numeric_limits<double>::infinity();
-  for (const int pack : HeaviestPacks(shape.data())) {
-    const double seconds = Packs().seconds[static_cast<size_t>(pack)];
-    work += seconds;
-    lightest = std::min(lightest, seconds);
-  }
-  const ScheduleKind& kind = KindOfSchedule(shape);
-  if (!kind.overlaps) return work;
-  // The ranks of several components differ whatever the stages: what lies in front is left out.
-  if (shape.components.size() > 1) return work / shape.pipeline();
-  // Weight gradients may fill what a rank would wait.
-  if (kind.splits_backwards || kind.delays_updates) return work / shape.pipeline();
-  // Averaged over the ranks, half of the pipeline lies in front; of chunked ranks, their first
-  // chunks.
-  const double fill = (shape.pipeline() - 1) / 2.0 * lightest / shape.num_stages();
-  return work / shape.pipeline() + fill;
+  double work = 0;
+  for (const int pack : HeaviestPacks(shape.data()))
+    work += Packs().seconds[static_cast<size_t>(pack)];
+  // What a rank waits for the stages in front depends on the cut: StepSecondsBound().
+  return KindOfSchedule(shape).overlaps ? work / shape.pipeline() : work;
 }
 
 int64_t PlanFitter::StateBytesBound(const Plan& shape) const {
@@ -346,24 +335,27 @@ double PlanFitter::StepSecondsBound(const Plan& plan) const {
     const bool spread = fills && plan.ComponentOfStage(stage).encoder;
     if (spread && plan.CopyOf(stage) > 0) continue;
     const LayerSpan span = plan.LayersOf(stage);
-    double least = std::numeric_limits<double>::infinity();
+    // A rank waits for the first micro-batch's forward, and the last one's backward after its own.
+    double least_forward = std::numeric_limits<double>::infinity();
+    double least_backward = zero_bubble ? 0 : least_forward;
     for (const int pack : packs) {
-      double seconds = 0, fill = 0;
+      double seconds = 0, forward = 0;
       for (int layer = span.begin; layer < span.end; ++layer) {
         const LayerCostTable::Costs& costs = table.At(layer, pack);
         const double forward_s = costs.times.forward_s;
         seconds += forward_s + costs.times.backward_s() +
                    costs.recompute_s[static_cast<size_t>(plan.recompute[layer])];
-        if (zero_bubble) fill += forward_s;
+        forward += forward_s;
       }
       // Lanes encode beside each other.
       (spread ? anywhere : work[rank]) += spread ? seconds / plan.encoder_lanes() : seconds;
-      least = std::min(least, zero_bubble ? fill : seconds);
+      least_forward = std::min(least_forward, forward);
+      least_backward = std::min(least_backward, seconds - forward);
     }
     if (spread) continue;
     if (place < plan.pipeline()) {
       in_front[rank] = waits ? before : 0;
-      before += least;
+      before += least_forward + least_backward;
     }
     ++place;
   }

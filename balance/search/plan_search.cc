@@ -45,7 +45,11 @@ class Search {
       (FillsBubbles(plan.encoder) ? filled : plain).push_back(std::move(plan));
     }
     ConsiderAll(std::move(plain));
-    if (!filled.empty()) ConsiderAll(Guided(std::move(filled)));
+    if (!filled.empty()) {
+      const auto others = MoveGuided(filled);
+      ConsiderAll(std::move(filled));
+      if (request_.pins.encoder.placement && result_.plans.empty()) ConsiderAll(others);
+    }
     ConsiderAll(WithSequence(BestAndMisfits()));
     if (!request_.pins.sharded) {
       ConsiderAll(SharedPasses());
@@ -157,12 +161,11 @@ class Search {
     for (Outcome& outcome : outcomes) Add(std::move(outcome));
   }
 
-  // Of shapes with the encoder in the bubbles, those whose mesh, schedule and chunks are among the
-  // best for an encoder that is not; all where none of those fits, or where the encoder has to be
-  // in the bubbles and none of its shapes is among them. There are many, no bound tells them apart,
-  // and each is filled anew: Optimus (arXiv 2408.03505, section 4.1) fixes the plan of the language
-  // model first, too.
-  std::vector<Plan> Guided(std::vector<Plan> filled) const {
+  // Leaves of shapes with the encoder in the bubbles those whose mesh, schedule and chunks are
+  // among the best for an encoder that is not, or all where none of those fits; returns the others.
+  // There are many, no bound tells them apart, and each is filled anew: Optimus (arXiv 2408.03505,
+  // section 4.1) fixes the plan of the language model first, too.
+  std::vector<Plan> MoveGuided(std::vector<Plan>& filled) const {
     std::vector<Plan> guides;
     if (request_.pins.encoder.placement) {
       PlanRequest without = request_;
@@ -174,15 +177,16 @@ class Search {
       for (const ScoredPlan& each : result_.plans) guides.push_back(each.plan);
     }
     if (guides.size() > kGuides) guides.resize(kGuides);
-    if (guides.empty()) return filled;
-    std::vector<Plan> guided;
-    std::copy_if(filled.begin(), filled.end(), std::back_inserter(guided), [&](const Plan& plan) {
+    if (guides.empty()) return {};
+    const auto rest = std::stable_partition(filled.begin(), filled.end(), [&](const Plan& plan) {
       return std::any_of(guides.begin(), guides.end(), [&](const Plan& guide) {
         return guide.mesh == plan.mesh && guide.schedule == plan.schedule &&
                guide.chunks() == plan.chunks();
       });
     });
-    return guided.empty() && request_.pins.encoder.placement ? filled : guided;
+    std::vector<Plan> others(std::make_move_iterator(rest), std::make_move_iterator(filled.end()));
+    filled.erase(rest, filled.end());
+    return others;
   }
 
   const PlanFitter& FitterOf(const Plan& plan) {
@@ -330,8 +334,12 @@ class Search {
       shape.zero_ranks = 0;
       shape.stage_begins.clear();
       shape.recompute.clear();
+      // Plans that differ in what they share out are the same without.
+      const bool known = std::any_of(shapes.begin(), shapes.end() - 1,
+                                     [&](const Plan& other) { return SameShape(other, shape); });
+      if (known) shapes.pop_back();
     }
-    ConsiderAll(std::move(shapes));
+    ConsiderAll(Unseen(std::move(shapes)));
   }
 
   // What simulating a shape's cuts has found: the best, or why there is none.

@@ -120,7 +120,7 @@ class StepBytes {
         const LayerSpan layers = plan_.LayersOf(stage);
         for (int layer = layers.begin; layer < layers.end; ++layer) {
           bytes += micro_batches * (costs_.HasBackward(layer) ? 2 : 1) *
-                   static_cast<double>(costs_.SharedBytes(layer));
+                   static_cast<double>(PassSharedBytes(costs_, layer));
         }
       }
       OverShards(pipeline, shards, bytes);
@@ -172,9 +172,23 @@ class StepBytes {
     return plan_.data() * plan_.CopiesOf(plan_.ComponentOfStage(stage));
   }
 
+  // Whether tensor ranks exchange rows in place of some of their sums.
+  bool ExchangesRows() const {
+    const RunStyle& style = costs_.options().style;
+    return style.sequence_parallel && !style.program->shares_all_rows;
+  }
+
+  // What is gathered or reduced to shards, each half of an all-reduce.
+  double RowBytes(const std::vector<PerRow>& exchanges) const {
+    double elements = 0;
+    for (const PerRow& each : exchanges) elements += ExchangesRows() ? each.At(load_) : 0;
+    return static_cast<double>(costs_.options().element_bytes) * elements / 2;
+  }
+
   double SumBytes(const std::vector<TensorAllReduce>& sums, double micro_batches) const {
     double bytes = 0;
     for (const TensorAllReduce& sum : sums) {
+      if (ExchangesRows() ? sum.of_rows : sum.of_shares) continue;
       const auto element = static_cast<double>(sum.fp32 ? 4 : costs_.options().element_bytes);
       bytes += element * (sum.elements.At(load_) + micro_batches * sum.fixed);
     }
@@ -189,8 +203,13 @@ class StepBytes {
       const bool whole = kind == Recompute::kFull || kind == Recompute::kFullOffload;
       const bool again = !spec.gradient_with_loss &&
                          (whole || (spec.has_halves && kind == alone)) && costs_.HasBackward(layer);
-      double bytes = (again ? 2 : 1) * SumBytes(half.all_reduces, packs_);
-      if (costs_.HasBackward(layer)) bytes += SumBytes(half.gradient_all_reduces, packs_);
+      double bytes =
+          (again ? 2 : 1) * (SumBytes(half.all_reduces, packs_) + RowBytes(half.row_exchanges));
+      if (costs_.HasBackward(layer)) {
+        bytes +=
+            SumBytes(half.gradient_all_reduces, packs_) + RowBytes(half.gradient_row_exchanges);
+        if (costs_.Trainable(layer)) bytes += RowBytes(half.weight_row_exchanges);
+      }
       return bytes;
     };
     return of_half(spec.attention, Recompute::kAttention) + of_half(spec.mlp, Recompute::kMlp);

@@ -94,6 +94,27 @@ TEST_CASE("a lower bound leaves out no better plan", "[plan_search][cpu]") {
   }
 }
 
+TEST_CASE("a lower bound holds where micro-batches differ in every layer", "[plan_search][cpu]") {
+  PlanRequest request = Request("internvl2-8b", 1, 16);
+  request.keep = 1000;
+  std::vector<LayerLoad>& packs = request.workload.steps.front();
+  for (size_t i = 0; i < packs.size(); i += 2) packs[i] = LoadOf(request.model, 0, 900);
+  for (const ScoredPlan& each : SearchPlans(request).plans) {
+    const PlanFitter fitter(request, each.plan);
+    CHECK(fitter.LowerBound(each.plan) <= each.step_s);
+    CHECK(fitter.StepSecondsBound(each.plan) <= each.step_s * (1 + 1e-12));
+  }
+}
+
+TEST_CASE("no plan is listed twice", "[plan_search][cpu]") {
+  PlanRequest request = Request("internvl2-2b", 2, 64);  // state is shared out within nodes too
+  request.keep = 1000;
+  const PlanSearchResult result = SearchPlans(request);
+  for (size_t i = 0; i < result.plans.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) CHECK_FALSE(result.plans[i].plan == result.plans[j].plan);
+  }
+}
+
 TEST_CASE("updates are delayed where that is asked for", "[plan_search][cpu]") {
   PlanRequest request = Request("internvl2-8b", 2, 32);
   request.pins.encoder.placement = std::nullopt;

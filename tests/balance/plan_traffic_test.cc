@@ -196,6 +196,25 @@ TEST_CASE("tensor ranks sum twice in a block and pass, and again what they recom
   CHECK(c.traffic().total() - before == Approx(2 * 2 * tokens * text));
 }
 
+TEST_CASE("tensor ranks that share out rows gather them once more for the weights' gradients",
+          "[plan_traffic][cpu]") {
+  Case c({.tensor = 2});
+  const double whole = c.traffic().total();
+  c.request.frozen = {"llm"};  // nothing of the language model is trained
+  const double whole_frozen = c.traffic().total();
+  c.request.frozen.clear();
+  c.plan.sequence = true;
+  const auto text = static_cast<double>(c.request.model.text.hidden_size);
+  const auto blocks = static_cast<double>(c.request.model.text.num_hidden_layers);
+  // Of two ranks a gather of n bytes sends half of them: two gathers a block, in bf16.
+  const double gathered = blocks * 2 * 12 * kTokens * text * 2 / 2;
+  const double shared = c.traffic().total();
+  CHECK(shared > whole + 0.8 * gathered);
+  CHECK(shared < whole + 1.2 * gathered);
+  c.request.frozen = {"llm"};
+  CHECK(c.traffic().total() < whole_frozen + 0.2 * gathered);
+}
+
 TEST_CASE("copies of an encoder in the bubbles add their gradients", "[plan_traffic][cpu]") {
   Case c({.pipeline = 4});
   const int all = static_cast<int>(LayerSpecs(c.request.model).size());

@@ -344,6 +344,36 @@ TEST_CASE("ZeRO 2 and 3 share out gradients and weights, and pay in every micro-
   CHECK(gathered.seconds({OpKind::kBackward, 1, 1}) > summed.seconds({OpKind::kBackward, 1, 1}));
 }
 
+TEST_CASE("a tied weight is gathered and summed with the head", "[balance][cpu]") {
+  Case c;
+  c.model = PresetConfig("internvl2-1b");
+  const auto layers = static_cast<int>(LayerSpecs(c.model).size());
+  c.plan = InlinePlan({.data = 8, .pipeline = 2});
+  c.plan.stage_begins = {0, layers - 8, layers};  // the embedding is in the first stage
+  struct Costs {
+    double forward_s, backward_s, optimizer_s;
+    int64_t gathered;
+  };
+  const auto priced = [&c](bool tied, ShardedState sharded) {
+    c.model.text.tie_word_embeddings = tied;
+    c.plan.sharded = sharded;
+    const CostModel costs = c.costs();
+    const SimulationCosts all = StageCosts(costs, c.plan, c.cluster, c.loads);
+    return Costs{all.seconds({OpKind::kForward, 1, 1}), all.seconds({OpKind::kBackward, 1, 1}),
+                 all.seconds({OpKind::kOptimizer}),
+                 ForecastMemory(costs, c.plan, c.schedule(all), c.loads, 1).temporary};
+  };
+  const Costs own = priced(false, ShardedState::kParameters),
+              tied = priced(true, ShardedState::kParameters);
+  CHECK(tied.forward_s == Approx(own.forward_s));
+  CHECK(tied.backward_s == Approx(own.backward_s));
+  CHECK(tied.gathered == own.gathered);
+  CHECK(tied.optimizer_s > own.optimizer_s);  // both stages add their gradients
+  // The head has no other backward than the second gather and the sum.
+  const Costs whole = priced(true, ShardedState::kOptimizer);
+  CHECK(tied.backward_s - whole.backward_s > 0.9 * (tied.forward_s - whole.forward_s));
+}
+
 TEST_CASE("packed weights are not gathered by ZeRO 3", "[balance][cpu]") {
   const auto gathered_s = [](Packing packing) {
     Case c;

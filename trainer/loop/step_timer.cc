@@ -45,10 +45,12 @@ std::vector<double> StepTimer::Time(const ScoredPlan& plan, int warm_up, int tim
   return AllReduceValues(context_.world(), seconds, ReduceOp::kMax);
 }
 
-// Allocates the bytes that this rank is predicted to need, and frees them.
+// Allocates the bytes that this rank is predicted to need, and frees them; but not the reserve, of
+// which the device's context is in use already.
 void StepTimer::RequireMemory(const ScoredPlan& plan) const {
   const int rank = plan.plan.mesh.Coordinate(context_.islands.mine().rank(), Axis::kPipeline);
-  const int64_t bytes = plan.memory[static_cast<size_t>(rank)].total();
+  const MemoryForecast& memory = plan.memory[static_cast<size_t>(rank)];
+  const int64_t bytes = memory.total() - memory.reserve;
   AgreeOrThrowRunError(context_.world(), [&] {
     try {
       at::empty({bytes}, at::TensorOptions(context_.device()).dtype(at::kByte));

@@ -122,7 +122,14 @@ class GoalSearch {
     RunFigures figures;
     figures.gpus = islands.count * plan.num_ranks();
     const double step_s = forecast.step_s.p50 + islands.outer_s_per_step();
-    figures.hours = static_cast<double>(config_.train.steps) * step_s / 3600;
+    // Packs with lower limits are more, and so are the steps of an epoch.
+    const int64_t step_packs = islands.count * run.planned.workload.global_batch();
+    const double steps =
+        config_.train.epochs > 0
+            ? std::ceil(config_.train.epochs * static_cast<double>(run.planned.epoch_packs) /
+                        static_cast<double>(step_packs))
+            : static_cast<double>(config_.train.steps);
+    figures.hours = steps * step_s / 3600;
     figures.cost = figures.gpu_hours() * run.request.cluster.price_per_device_hour;
     figures.samples_per_s = forecast.packs_per_s * run.planned.samples_per_pack;
     figures.traffic = forecast.traffic;

@@ -67,8 +67,9 @@ class LimitSearch {
   // The plans with the largest limits that fit.
   FittedRun Lowered(const PlannedRun& first) const {
     FittedRun run = Search(first);
+    if (run.fits()) return run;
     const std::vector<GroupLimits> lower = LowerLimits(costs_, config_, first);
-    if (run.fits() || lower.empty()) return run;
+    if (lower.empty()) return run;
     const auto with = [&](const GroupLimits& limits) {
       return Changed(first, limits, config_.train.global_batch);
     };
@@ -77,7 +78,10 @@ class LimitSearch {
     const auto fitting =
         std::partition_point(lower.begin(), lower.end() - 1,
                              [&](const GroupLimits& limits) { return !Fits(with(limits)); });
-    return fitting == lower.end() - 1 ? least : Search(with(*fitting));
+    if (fitting == lower.end() - 1) return least;
+    // Fits() tries more than Search().
+    FittedRun largest = Search(with(*fitting));
+    return largest.fits() ? largest : least;
   }
 
   bool MaySearch() const {
