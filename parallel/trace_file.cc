@@ -30,6 +30,14 @@ Process ProcessOf(const std::string& name, const std::string& path) {
   return {std::stoi(number), end != std::string::npos && name.substr(end) == " measured"};
 }
 
+// The name in an event of metadata.
+std::string NameIn(const Json& event, const std::string& path) {
+  const auto found = event.find("args");
+  if (found == event.end())
+    throw DataError(path + ": metadata without args; the trace is damaged, write it again");
+  return GetString(*found, "name", path);
+}
+
 std::optional<Mesh> MeshIn(const Json& trace, const std::string& path) {
   if (!trace.contains("mesh")) return std::nullopt;
   const Json& axes = trace["mesh"];
@@ -62,9 +70,9 @@ TraceFile ReadTraceFile(const std::string& path) {
     const int64_t pid = GetInt(event, "pid", path), tid = GetInt(event, "tid", path);
     const std::string kind = GetString(event, "name", path);
     if (kind == "process_name") {
-      processes[pid] = ProcessOf(GetString(event["args"], "name", path), path);
+      processes[pid] = ProcessOf(NameIn(event, path), path);
     } else if (kind == "thread_name") {
-      lanes[{pid, tid}] = GetString(event["args"], "name", path);
+      lanes[{pid, tid}] = NameIn(event, path);
     }
   }
   TraceFile file;

@@ -69,6 +69,10 @@ TEST_CASE("a live line is no longer than the terminal", "[progress][cpu]") {
   options.columns = [] { return 21; };
   Progress(options).Report(Step(1), 1.0);
   CHECK(shown.live == "\r\033[Kstep 1/100  loss 2.5");
+  shown.live.clear();
+  options.columns = [] { return 0; };  // a terminal that does not tell
+  Progress(options).Report(Step(1), 1.0);
+  CHECK(shown.live.size() == 4 + 79);
 }
 
 TEST_CASE("plain lines come at the first and last step and every few seconds", "[progress][cpu]") {
@@ -110,6 +114,9 @@ TEST_CASE("times and counts are short", "[progress][cpu]") {
   CHECK(CountText(950) == "950");
   CHECK(CountText(12345) == "12.3k");
   CHECK(CountText(4.56e6) == "4.56M");
+  CHECK(CountText(999.7) == "1k");
+  CHECK(CountText(999'700) == "1M");
+  CHECK(CountText(1.2e9) == "1.2G");
 }
 
 }  // namespace

@@ -186,7 +186,7 @@ struct PredictedModel {
 };
 
 int Groups(const Arguments& arguments) {
-  RequireOtherFile("--out", arguments.out, {arguments.config});
+  RequireOtherFile("--out", arguments.out, {arguments.config, arguments.costs});
   const RunConfig config = ConfigOf(arguments);
   DataGroupsOptions options;
   const PredictedModel model(config.model);

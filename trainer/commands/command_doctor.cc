@@ -17,11 +17,15 @@ struct Arguments {
 };
 
 int RunDoctor(const Arguments& arguments) {
+  RequireOtherFile("--html", arguments.html, {arguments.subject});
+  RequireOtherFile("--json", arguments.json, {arguments.subject, arguments.html});
   const Diagnosis diagnosis = Diagnose(arguments.subject);
   PrintDiagnosis(diagnosis, std::cout);
   if (!arguments.html.empty()) WriteResult(arguments.html, RenderDiagnosis(diagnosis));
   if (!arguments.json.empty())
-    WriteResult(arguments.json, DiagnosisToJson(diagnosis).dump(2) + "\n");
+    WriteResult(
+        arguments.json,
+        DiagnosisToJson(diagnosis).dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
   return static_cast<int>(ExitCode::kDone);
 }
 

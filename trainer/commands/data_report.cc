@@ -204,10 +204,14 @@ void PrintStatistics(const Json& statistics, std::ostream& out) {
 int64_t FindSample(const OpenedData& data, const std::string& text) {
   int64_t number = 0;
   const auto end = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (end.ec == std::errc() && end.ptr == text.data() + text.size()) return number;
+  const bool whole = end.ec == std::errc() && end.ptr == text.data() + text.size();
+  // An id may be of digits too: 000000033471, or more than there are records.
+  const bool numbered = whole && (text == "0" || text.front() != '0');
+  if (numbered && number < data.index.size()) return number;
   for (int64_t i = 0; i < data.index.size(); ++i) {
     if (data.dataset.Scan(i).record.id == text) return i;
   }
+  if (numbered) return number;
   throw ConfigError(
       fmt::format("show: no record has the id '{}'; give an id, or a number from 0 to {}",
                   ShownText(text), data.index.size() - 1));

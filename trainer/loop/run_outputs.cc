@@ -59,13 +59,24 @@ void AddAnswers(const StepResult& result, StepMetrics& metrics) {
   }
 }
 
-std::string PictureOf(const SourceConfig& source, const SampleAnswer& answer) {
-  if (answer.images.empty()) return "";
-  return PictureDataUri((std::filesystem::path(source.images) / answer.images.front()).string());
+// Empty where there is none to show: a picture that the data refuses is not opened here either.
+std::string PictureOf(const SourceConfig& source, const DataConfig& data,
+                      const SampleAnswer& answer) {
+  if (answer.images.empty() || !answer.fault.empty() || source.images.empty()) return "";
+  try {
+    const ImageFolder folder(source.images, data.allow_outside);
+    const OpenedImage opened = folder.Open(answer.images.front());
+    if (opened.defect != Defect::kNone || opened.bytes > data.limits.image_bytes) return "";
+    std::string bytes(static_cast<size_t>(opened.bytes), '\0');
+    if (ReadFullyAt(opened.file, bytes.data(), bytes.size(), 0) != opened.bytes) return "";
+    return PictureDataUri(bytes);
+  } catch (const DataError&) {  // the folder is gone
+    return "";
+  }
 }
 
 ReportAnswers ShownAnswers(const AnsweredSource& source, AnswerRole role,
-                           const AnswersBefore& before) {
+                           const AnswersBefore& before, const DataConfig& data) {
   ReportAnswers shown;
   shown.source = source.source.annotations;
   shown.role = role;
@@ -78,7 +89,7 @@ ReportAnswers ShownAnswers(const AnsweredSource& source, AnswerRole role,
   for (const SampleAnswer& a : source.answers) {
     if (std::ssize(shown.shown) == kShownAnswers) break;
     const auto first = before.find({shown.source, a.sample});
-    shown.shown.push_back({PictureOf(source.source, a), a.question, a.reference,
+    shown.shown.push_back({PictureOf(source.source, data, a), a.question, a.reference,
                            first == before.end() ? "" : first->second,
                            a.fault.empty() ? a.answer : "(no answer: " + a.fault + ")"});
   }
@@ -269,7 +280,9 @@ void RunOutputs::WriteAnswersBefore(const std::vector<AnsweredSource>& answers) 
 void RunOutputs::WriteReport(const RunSummary& run, const std::vector<AnsweredSource>& answers) {
   if (context_.rank() != 0) return;
   ReportInput input = ReadReportInput(folder_.dir());
-  input.title = std::filesystem::path(folder_.dir()).filename().string();
+  std::filesystem::path dir = folder_.dir();
+  if (!dir.has_filename()) dir = dir.parent_path();  // it ends with a slash
+  input.title = dir.filename().string();
   input.lead = RunLead(run);
   input.facts = RunFacts(run, input.steps);
   input.ranks = run.ranks;
@@ -278,7 +291,7 @@ void RunOutputs::WriteReport(const RunSummary& run, const std::vector<AnsweredSo
   const DataConfig& data = context_.config.data;
   const std::vector<AnswerRole> roles = AnswerRoles(answers, data.train, data.eval);
   for (size_t i = 0; i < answers.size(); ++i)
-    input.answers.push_back(ShownAnswers(answers[i], roles[i], before));
+    input.answers.push_back(ShownAnswers(answers[i], roles[i], before, context_.config.data));
   WriteShown("report", [&] {
     equipoise::WriteReport(folder_.dir(), input);
     spdlog::info("report: {}", folder_.Path("report.html"));

@@ -71,7 +71,7 @@ std::string EscapeHtml(std::string_view text) {
 
 std::string ReadableNumber(double value) {
   if (!std::isfinite(value)) return "not finite";
-  if (std::fabs(value) < 1e4 || std::fabs(value) >= 1e15) return fmt::format("{:.4g}", value);
+  if (std::fabs(value) < 9999.5 || std::fabs(value) >= 1e15) return fmt::format("{:.4g}", value);
   std::string digits = fmt::format("{:.0f}", value);
   const int first = digits[0] == '-' ? 1 : 0;
   for (int at = static_cast<int>(digits.size()) - 3; at > first; at -= 3) {

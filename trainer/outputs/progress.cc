@@ -10,6 +10,7 @@ namespace {
 
 constexpr double kDecayS = 10.0;  // time constant of the moving averages
 constexpr double kLiveEveryS = 0.1;
+constexpr size_t kColumns = 79;  // of a terminal that does not tell them
 
 }  // namespace
 
@@ -23,9 +24,11 @@ std::string DurationText(double seconds) {
 }
 
 std::string CountText(double count) {
-  if (count < 1000) return fmt::format("{:.3g}", count);
-  if (count < 1e6) return fmt::format("{:.3g}k", count / 1e3);
-  return fmt::format("{:.3g}M", count / 1e6);
+  // From where it would be rounded to the next unit.
+  if (count < 999.5) return fmt::format("{:.3g}", count);
+  if (count < 999.5e3) return fmt::format("{:.3g}k", count / 1e3);
+  if (count < 999.5e6) return fmt::format("{:.3g}M", count / 1e6);
+  return fmt::format("{:.3g}G", count / 1e9);
 }
 
 void Progress::Smooth(const StepMetrics& metrics) {
@@ -73,7 +76,7 @@ void Progress::Report(const StepMetrics& metrics, double now_s) {
   if (options_.live) {
     const int columns = options_.columns ? options_.columns() : 0;
     const std::string text = Text(metrics);
-    const size_t most = columns > 1 ? static_cast<size_t>(columns - 1) : text.size();
+    const size_t most = columns > 1 ? static_cast<size_t>(columns - 1) : kColumns;
     options_.live_out("\r\033[K" + text.substr(0, most));
   } else {
     options_.line_out(Text(metrics));

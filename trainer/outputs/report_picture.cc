@@ -6,11 +6,8 @@
 
 #include <algorithm>
 #include <exception>
-#include <limits>
-#include <string_view>
 
 #include "configs/base/base64.h"
-#include "configs/base/regular_file.h"
 #include "data/images/image.h"
 
 namespace equipoise {
@@ -63,8 +60,7 @@ std::string DataUri(std::string_view bytes) {
 
 std::string PictureDataUri(const at::Tensor& image) { return DataUri(EncodePng(image)); }
 
-std::string PictureDataUri(const std::string& path) {
-  const std::string bytes = ReadRegularFile(path, std::numeric_limits<size_t>::max()).text;
+std::string PictureDataUri(std::string_view bytes) {
   if (bytes.size() <= kFewBytes && !MimeType(bytes).empty()) return DataUri(bytes);
   try {
     return DataUri(ScaledDownPng(bytes));

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 namespace at {
 class Tensor;
@@ -11,9 +12,9 @@ namespace equipoise {
 // `image`, [height, width, 3] uint8, contiguous, as a PNG in a data URI.
 std::string PictureDataUri(const at::Tensor& image);
 
-// A picture file as a data URI for report.html: the file's bytes if they are few
-// and a browser shows them, else a PNG scaled down to at most 256 pixels per side. Empty, without
-// an error, for a file that is not a readable picture.
-std::string PictureDataUri(const std::string& path);
+// A picture file as a data URI for report.html: its bytes if they are few and a browser shows them,
+// else a PNG scaled down to at most 256 pixels per side. Empty, without an error, where they are no
+// readable picture.
+std::string PictureDataUri(std::string_view bytes);
 
 }  // namespace equipoise
