@@ -41,6 +41,16 @@ TEST_CASE("rates where shares of the rate belong are told", "[trainer][cpu]") {
   }
 }
 
+TEST_CASE("second moments that can only rise are told", "[trainer][cpu]") {
+  CHECK(
+      Of({"train.moments=bf16", "train.beta2=0.999"}) ==
+      Lines{"train.moments: bf16 rounds to a step of 0.8 %, so that with train.beta2: 0.999 second "
+            "moments rise and never fall; set beta2 to 0.996 or less, or moments to fp32 or "
+            "8bit"});
+  CHECK(Of({"train.moments=bf16", "train.beta2=0.996"}).empty());
+  CHECK(Of({"train.beta2=0.999"}).empty());
+}
+
 TEST_CASE("settings of frozen components are told", "[trainer][cpu]") {
   CHECK(Of({"model.freeze=[vision]", "train.lr_factor.vision=0.5"}) ==
         Lines{"train.lr_factor.vision: 0.5 has no effect: model.freeze has vision; leave one of "

@@ -40,6 +40,17 @@ void AddRates(const TrainSection& train, std::vector<std::string>* lines) {
   }
 }
 
+// bf16 has eight bits of a number: a second moment falls by 1 - beta2 of itself at most, and less
+// than half a step is rounded away.
+void AddMoments(const TrainSection& train, std::vector<std::string>* lines) {
+  constexpr double kHalfStep = 1.0 / 256;
+  if (train.moments != MomentPrecision::kBf16 || 1 - train.beta2 >= kHalfStep) return;
+  lines->push_back(fmt::format(
+      "train.moments: bf16 rounds to a step of {:.1f} %, so that with train.beta2: {:g} second "
+      "moments rise and never fall; set beta2 to 0.996 or less, or moments to fp32 or 8bit",
+      200 * kHalfStep, train.beta2));
+}
+
 void AddFrozen(const RunConfig& config, std::vector<std::string>* lines) {
   const std::vector<std::string>& freeze = config.model.freeze;
   const auto frozen = [&](const char* name) {
@@ -92,6 +103,7 @@ const char* WithoutTiles(ImageSpec::Kind kind) {
 std::vector<std::string> OddSettings(const RunConfig& config, const ImageSpec& images) {
   std::vector<std::string> lines;
   AddRates(config.train, &lines);
+  AddMoments(config.train, &lines);
   AddFrozen(config, &lines);
   if (const char* way = WithoutTiles(images.kind);
       way != nullptr && !EqualConfig(config.data.tiles, TilesConfig())) {
