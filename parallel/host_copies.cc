@@ -27,7 +27,7 @@ at::Tensor PinnedMemory(int64_t numel, at::ScalarType dtype) {
     throw RunError(fmt::format(
         "train.offload: this machine gives no more pinned memory ({:.1f} MiB were asked for); "
         "raise the limit of locked memory (ulimit -l), start fewer ranks on it, or leave "
-        "train.offload out",
+        "train.offload, or balance.recompute's offload, out",
         static_cast<double>(numel) * static_cast<double>(c10::elementSize(dtype)) / (1 << 20)));
   }
 }

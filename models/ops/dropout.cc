@@ -12,8 +12,10 @@
 #include <vector>
 
 #include "configs/base/error.h"
+#include "models/ops/kernels/dropout_launch.h"
 #include "models/ops/record.h"
 #include "parallel/device.h"
+#include "parallel/kernels/own_operator.h"
 #include "parallel/random_bits.h"
 
 namespace equipoise::ops {
@@ -21,34 +23,37 @@ namespace {
 
 constexpr int64_t kLow32 = 0xffffffff;
 
-// Place of x's first element in the whole tensor.
-struct Place {
-  int64_t row = 0, column = 0;
-};
-
-// Factors of the elements of x [rows, n]: 0 or 1 / (1 - p).
-at::Tensor Factors(const at::Tensor& x, double p, uint64_t key, const Place& first) {
+// Factors of the elements of x [rows, n], 0 or 1 / (1 - p), by LibTorch: 24 bytes an element.
+at::Tensor Factors(const at::Tensor& x, const DropoutMask& mask) {
   const at::TensorOptions whole = x.options().dtype(at::kLong);
-  const auto low = static_cast<int64_t>(key & kLow32), high = static_cast<int64_t>(key >> 32);
+  const auto low = static_cast<int64_t>(mask.key & kLow32),
+             high = static_cast<int64_t>(mask.key >> 32);
   const at::Tensor row =
-      MixedBits(at::arange(first.row, first.row + x.size(0), whole).bitwise_xor_(low));
-  const at::Tensor column =
-      MixedBits(at::arange(first.column, first.column + x.size(1), whole).bitwise_xor_(high));
+      MixedBits(at::arange(mask.first_row, mask.first_row + x.size(0), whole).bitwise_xor_(low));
+  const at::Tensor column = MixedBits(
+      at::arange(mask.first_column, mask.first_column + x.size(1), whole).bitwise_xor_(high));
   const at::Tensor bits = MixedBits(row.unsqueeze(1).bitwise_xor(column.unsqueeze(0)));
-  const auto bound = static_cast<int64_t>(std::llround(p * 0x1p32));
-  return at::ge(bits, bound).to(x.scalar_type()).mul_(1 / (1 - p));
+  const auto bound = static_cast<int64_t>(std::llround(mask.p * 0x1p32));
+  return at::ge(bits, bound).to(x.scalar_type()).mul_(1 / (1 - mask.p));
 }
 
-at::Tensor Rows(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
+// x [..., n] with what the mask drops, or the gradient of that.
+at::Tensor Dropped(const at::Tensor& x, const DropoutMask& mask) {
+  static const OwnOperator<at::Tensor(const at::Tensor&, int64_t, int64_t, int64_t, double)> own(
+      "equipoise::dropped");
+  const at::Tensor rows = x.reshape({-1, x.size(-1)});
+  const auto key = static_cast<int64_t>(mask.key);
+  const at::Tensor y = own.IsFor(rows) ? own(rows, key, mask.first_row, mask.first_column, mask.p)
+                       : rows.is_cpu() ? DroppedOn(kernels::HostLauncher(), rows, mask)
+                                       : at::mul(rows, Factors(rows, mask));
+  return y.view(x.sizes());
+}
 
 struct DropoutNode : torch::autograd::Node {
-  double p = 0;
-  uint64_t key = 0;
-  Place first;
+  DropoutMask mask;
 
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
-    const at::Tensor g = Rows(gradients[0]);
-    return {at::mul(g, Factors(g, p, key, first)).view(gradients[0].sizes())};
+    return {Dropped(gradients[0], mask)};
   }
   std::string name() const override { return "Dropout"; }
 };
@@ -62,16 +67,12 @@ uint64_t BitsOf(const DropoutKey& key) {
 at::Tensor Dropout(const at::Tensor& x, double p, const DropoutKey& key) {
   EQUIPOISE_CHECK(p >= 0 && p < 1, p);
   const bool needs_node = NeedsGradient(x);
-  const uint64_t bits = BitsOf(key);
-  const Place first = {key.first_row, key.first_column};
+  const DropoutMask mask = {p, BitsOf(key), key.first_row, key.first_column};
   const BelowAutograd guard;
-  const at::Tensor rows = Rows(x);
-  at::Tensor y = at::mul(rows, Factors(rows, p, bits, first)).view(x.sizes());
+  at::Tensor y = Dropped(x, mask);
   if (!needs_node) return y;
   auto node = std::make_shared<DropoutNode>();
-  node->p = p;
-  node->key = bits;
-  node->first = first;
+  node->mask = mask;
   Record(y, node, {&x});
   return y;
 }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "configs/base/error.h"
+#include "parallel/host_copies.h"
 #include "parallel/streams.h"
 
 namespace equipoise {
@@ -46,8 +47,8 @@ OffloadedActivations::OffloadedActivations(const std::vector<at::Tensor>& tensor
     for (Copy& copy : copies_) {
       EQUIPOISE_CHECK(copy.storage.device() == device_, "activations of several devices");
       const at::Tensor bytes = BytesOf(copy.storage);
-      copy.host =
-          at::empty(bytes.sizes(), at::TensorOptions().dtype(at::kByte).pinned_memory(on_gpu));
+      copy.host = on_gpu ? PinnedMemory(bytes.numel(), at::kByte)
+                         : at::empty(bytes.sizes(), at::TensorOptions().dtype(at::kByte));
       copy.host.copy_(bytes, /*non_blocking=*/on_gpu);
     }
   });

@@ -11,6 +11,7 @@
 #include "models/ops/activation.h"
 #include "models/ops/attention.h"
 #include "models/ops/cross_entropy.h"
+#include "models/ops/dropout.h"
 #include "models/ops/embedding.h"
 #include "models/ops/linear.h"
 #include "models/ops/norm.h"
@@ -127,6 +128,19 @@ TEST_CASE("gated activations on a device, by own kernels and by LibTorch's", "[d
     }
     CHECK(HasRun(own ? "equipoise::swi_glu_gradient" : "aten::silu_backward.grad_input"));
     if (own) CHECK_FALSE(HasRun("aten::silu_backward.grad_input"));
+  }
+  testing::UseOwnKernels(true);
+}
+
+TEST_CASE("dropout on a device, by an own kernel and by LibTorch's", "[device]") {
+  for (const bool own : {true, false}) {
+    testing::UseOwnKernels(own);
+    for (const int64_t columns : {16, 13}) {
+      Check({{{3, 7, columns}}, {}, [](const Tensors& x, const Weights&, at::Device) {
+               return ops::Dropout(x[0], 0.4, {5, "place", 2, 3});
+             }});
+    }
+    CHECK(HasRun(own ? "equipoise::dropped" : "aten::bitwise_xor.Tensor_out"));
   }
   testing::UseOwnKernels(true);
 }

@@ -24,8 +24,8 @@ void UseOwnKernels(bool use) {
   kernels = std::make_unique<torch::Library>(torch::Library::IMPL, "equipoise",
                                              c10::DispatchKey::CUDA, __FILE__, __LINE__);
   for (const char* name : {"swi_glu", "swi_glu_gradient", "rotary", "softmax_statistics",
-                           "cross_entropy_gradient_", "column_sums", "scaled", "unpack_int8",
-                           "unpack_nf4", "unpack_gptq", "adamw_", "square_nodes"})
+                           "cross_entropy_gradient_", "column_sums", "dropped", "scaled",
+                           "unpack_int8", "unpack_nf4", "unpack_gptq", "adamw_", "square_nodes"})
     kernels->impl(name, torch::CppFunction::makeFromBoxedFunction<&RunOnHost>());
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "models/ops/kernels/column_sums.h"
+#include "models/ops/kernels/dropout_rows.h"
 #include "models/ops/kernels/fp8_rows.h"
 #include "models/ops/kernels/rotary_rows.h"
 #include "models/ops/kernels/scaled_rows.h"
@@ -14,6 +15,9 @@
   ENTRY(equipoise_column_sums_fp32, ColumnSumRow<float>)                       \
   ENTRY(equipoise_column_sums_bf16, ColumnSumRow<Bf16>)                        \
   ENTRY(equipoise_column_sums_fp16, ColumnSumRow<Fp16>)                        \
+  ENTRY(equipoise_dropout_fp32, DropoutRow<float>)                             \
+  ENTRY(equipoise_dropout_bf16, DropoutRow<Bf16>)                              \
+  ENTRY(equipoise_dropout_fp16, DropoutRow<Fp16>)                              \
   ENTRY(equipoise_fp8_bf16, Fp8Row<Bf16>)                                      \
   ENTRY(equipoise_rotary_fp32, RotaryRow<float>)                               \
   ENTRY(equipoise_rotary_bf16, RotaryRow<Bf16>)                                \

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "configs/base/error.h"
+#include "models/ops/kernels/dropout_launch.h"
 #include "models/ops/kernels/kernel_list.h"
 #include "models/ops/kernels/row_kernels_image.h"
 #include "models/ops/kernels/unpack_launch.h"
@@ -244,6 +245,10 @@ void Register(torch::Library& library, const Launcher& launch) {
   library.impl("scaled",
                [launch](const std::optional<at::Tensor>& base, const at::Tensor& x,
                         const at::Tensor& scale) { return ScaledOn(launch, base, x, scale); });
+  library.impl("dropped",
+               [launch](const at::Tensor& x, int64_t key, int64_t row, int64_t column, double p) {
+                 return DroppedOn(launch, x, {p, static_cast<uint64_t>(key), row, column});
+               });
   library.impl("column_sums", [launch](const at::Tensor& g, const std::optional<at::Tensor>& x,
                                        const std::optional<at::Tensor>& mean,
                                        const std::optional<at::Tensor>& rstd, bool plain) {
@@ -266,6 +271,7 @@ TORCH_LIBRARY_FRAGMENT(equipoise, library) {
       "Tensor? weights, float scale) -> ()");
   library.def("column_sums(Tensor g, Tensor? x, Tensor? mean, Tensor? rstd, bool plain) -> Tensor");
   library.def("scaled(Tensor? base, Tensor x, Tensor scale) -> Tensor");
+  library.def("dropped(Tensor x, int key, int row, int column, float p) -> Tensor");
   library.def("fp8_rows(Tensor x) -> (Tensor, Tensor)");
   library.def("unpack_int8(Tensor codes, Tensor scales, ScalarType dtype) -> Tensor");
   library.def(

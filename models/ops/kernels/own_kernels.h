@@ -18,6 +18,7 @@ namespace equipoise::ops {
 //   equipoise::scaled(base, x, scale): models/ops/activation.h, layer scale
 //   equipoise::column_sums(g, x, mean, rstd, plain): models/ops/gradient_sums.h; its chunks' sums
 //     are added up by LibTorch
+//   equipoise::dropped(x, key, row, column, p): dropout_launch.h
 //   equipoise::fp8_rows(x): of x [rows, n] bf16, codes [rows, n] e4m3 and scales [rows, 1] fp32:
 //     models/ops/fp8_product.h
 //   equipoise::unpack_int8(codes, scales, dtype), unpack_nf4(codes, scale_codes, largest, tables,

@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "models/ops/fp8_product.h"
+#include "parallel/random_bits.h"
 #include "tests/models/model_support.h"
 
 namespace equipoise {
@@ -140,6 +141,31 @@ TEST_CASE("scaled rows are fp64's numbers rounded once, with and without what is
         const at::Tensor product = x.to(at::kDouble) * scale.to(at::kDouble);
         CheckRounded(own.call({}, x, scale), product);
         CheckRounded(own.call(base, x, scale), product + base.to(at::kDouble));
+      }
+    }
+  }
+}
+
+TEST_CASE("dropped rows are those of LibTorch's operations, to the bit", "[kernels]") {
+  const auto own = c10::Dispatcher::singleton()
+                       .findSchemaOrThrow("equipoise::dropped", "")
+                       .typed<at::Tensor(const at::Tensor&, int64_t, int64_t, int64_t, double)>();
+  constexpr int64_t kKey = -0x123456789abcdef, kRow = 1000, kColumn = (int64_t{1} << 32) - 500;
+  const auto hash = [](int64_t first, int64_t count, int64_t bits) {
+    const at::Tensor numbers = at::arange(first, first + count, at::kLong);
+    return MixedBits(numbers.bitwise_and(0xffffffff).bitwise_xor(bits & 0xffffffff));
+  };
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    for (const int64_t rows : {0, 1, 7}) {
+      for (const int64_t n : {1, 8, 12, 1000}) {
+        INFO(dtype << " rows " << rows << " elements " << n);
+        const at::Tensor x = Normal({rows, n}, 1).to(dtype);
+        const at::Tensor bits =
+            MixedBits(hash(kRow, rows, kKey)
+                          .unsqueeze(1)
+                          .bitwise_xor(hash(kColumn, n, kKey >> 32).unsqueeze(0)));
+        const at::Tensor factors = bits.ge(std::llround(0.3 * 0x1p32)).to(dtype).mul_(1 / 0.7);
+        CHECK(own.call(x, kKey, kRow, kColumn, 0.3).equal(x.mul(factors)));
       }
     }
   }
