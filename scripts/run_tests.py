@@ -81,6 +81,9 @@ def count_cases(log, target_passed):
     return max(passed, 0), failed
 
 
+UNBUILT = "FAILED_TO_BUILD"
+
+
 def read_events(path):
     """{label: (status, [log files], seconds)} from Bazel's build event file; none when cached."""
     results = {}
@@ -90,6 +93,10 @@ def read_events(path):
                 event = json.loads(line)
             except json.JSONDecodeError:  # the last line, where Bazel was stopped
                 continue
+            built = event.get("completed")  # `aborted`, where Bazel was stopped before
+            if built is not None and not built.get("success"):
+                label = event["id"]["targetCompleted"]["label"]
+                results.setdefault(label, (UNBUILT, [], 0))
             summary = event.get("testSummary")
             if summary is None:
                 continue
@@ -188,7 +195,8 @@ class Tally:
             results = read_events(events) if os.path.exists(events) else {}
         for target in targets:
             result = results.get(target)
-            if stopped and target in self.targets and not (result and result[1]):
+            reached = result and (result[1] or result[0] == UNBUILT)
+            if stopped and target in self.targets and not reached:
                 self.skipped.append(f"skipped: {target} ({title}): not reached in "
                                     f"{SECOND_RUN_MINUTES} minutes; its plain run counts")
                 continue
@@ -238,8 +246,11 @@ def run_all(tally, text, asan, started):
         tally.run("asan", chosen, ["--config=asan"])
         return
     tally.run("plain", chosen, [])
-    pure, _ = query("kind(cc_test, tests(//...)) except attr(tags, manual, //...)"
-                    " except rdeps(//..., @torch//:torch_cpu)")
+    pure, known = query("kind(cc_test, tests(//...)) except attr(tags, manual, //...)"
+                        " except rdeps(//..., @torch//:torch_cpu)")
+    if not (pure and known):
+        print("FAILED: the tests for the sanitizers cannot be listed")
+        tally.count("//... (asan)", 0, 1)
     tally.run("asan", [target for target in pure if target in chosen], ["--config=asan"],
               started + 60 * SECOND_RUN_MINUTES)
 

@@ -221,6 +221,8 @@ CellResult Join(const std::vector<CellResult>& parts) {
   whole.taken = parts[0].taken;
   whole.losses.resize(parts[0].losses.size());
   for (const CellResult& part : parts) {
+    // By which every rank clips.
+    if (part.norms != whole.norms) throw std::logic_error("ranks have different norms");
     whole.copies_agree = whole.copies_agree && part.copies_agree;
     whole.loss += part.loss;
     for (size_t i = 0; i < part.losses.size(); ++i) whole.losses[i] += part.losses[i];

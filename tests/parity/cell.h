@@ -65,6 +65,9 @@ ModelConfig CellModel(const std::string& name);
 ModelConfig ModelOf(const Cell& cell);
 
 Plan CellPlan(const Cell& cell, const ModelConfig& config);
+// First layers of `stages` of which the first holds the encoder and all layers that get something
+// of pictures.
+std::vector<int> StagesWithPicturesFirst(const std::string& model, int stages);
 // The same model, batches and frozen modules in one process, without recomputation.
 Cell InOneProcess(Cell cell);
 // The same in one process as many times as there are data, context and tensor ranks: no pipeline,

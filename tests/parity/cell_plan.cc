@@ -159,7 +159,14 @@ ModelConfig CellModel(const std::string& name) {
     config.text = TinyText(name.substr(name.find('-') + 1), /*tied=*/false).text;
     return config;
   }
-  return TinyText(name.substr(0, name.find('-')), name == "qwen2-tied");
+  ModelConfig config = TinyText(name.substr(0, name.find('-')), name == "qwen2-tied");
+  if (name == "llama-longrope") {  // sequences of some cells are longer than its short ones
+    config.text.rope_type = "longrope";
+    config.text.rope_original_max_position_embeddings = 16;
+    config.text.rope_short_factor = {1, 1, 1, 1};
+    config.text.rope_long_factor = {3, 4, 6, 8};
+  }
+  return config;
 }
 
 // Components that the cell freezes have no adapters.
@@ -168,6 +175,16 @@ ModelConfig ModelOf(const Cell& cell) {
   config.lora.without = cell.freeze;
   ResolveUnfreeze(cell.unfreeze, cell.freeze, &config);
   return config;
+}
+
+std::vector<int> StagesWithPicturesFirst(const std::string& model, int stages) {
+  const ModelConfig config = CellModel(model);
+  const int layers = static_cast<int>(LayerSpecs(config).size());
+  std::vector<int> begins = {0};
+  for (int s = 1; s < stages; ++s)
+    begins.push_back(LayersWithPictures(config) + (s - 1) * (layers > 6 ? 1 : 0));
+  begins.push_back(layers);
+  return begins;
 }
 
 }  // namespace equipoise::testing

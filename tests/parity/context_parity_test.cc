@@ -16,22 +16,11 @@
 namespace equipoise::testing {
 namespace {
 
-// `stages` of which the first holds the encoder and all layers that get something of pictures.
-std::vector<int> Begins(const std::string& model, int stages) {
-  const ModelConfig config = CellModel(model);
-  const int layers = static_cast<int>(LayerSpecs(config).size());
-  std::vector<int> begins = {0};
-  for (int s = 1; s < stages; ++s)
-    begins.push_back(LayersWithPictures(config) + (s - 1) * (layers > 6 ? 1 : 0));
-  begins.push_back(layers);
-  return begins;
-}
-
 void Check(Cell cell) {
   at::set_num_threads(1);
   if (cell.pipeline > 1) {
     const int chunks = std::max(cell.chunks, FindSchedule(cell.schedule)->fewest_chunks);
-    cell.stage_begins = Begins(cell.model, cell.pipeline * chunks);
+    cell.stage_begins = StagesWithPicturesFirst(cell.model, cell.pipeline * chunks);
   }
   INFO(ToString(cell));
   const CellResult result = RunCell(cell), &one = Known(InOneProcess(cell));

@@ -16,6 +16,7 @@
 
 #include "configs/base/error.h"
 #include "parallel/comm/make_communicator.h"
+#include "parallel/comm/values.h"
 #include "tests/parallel/run_under_mpi.h"
 #include "tests/parity/cell.h"
 #include "tests/parity/random_cell.h"
@@ -61,11 +62,20 @@ void Check(const Cell& cell, Communicator& world) {
   whole.loss = losses[0];
   whole.losses.assign(losses.begin() + 1, losses.end());
   whole.norms = mine.norms;
+  bool agree = mine.copies_agree;
+  if (runs) {  // every rank clips by its own
+    for (const double norm : mine.norms) {
+      agree = agree && AllReduceValue(*group, norm, ReduceOp::kMax) == norm;
+      agree = agree && AllReduceValue(*group, -norm, ReduceOp::kMax) == -norm;
+    }
+  }
+  agree = !AnyRank(world, !agree);
   whole.gradients = AllReduceForward(world, mine.gradients, expected.gradients);
   whole.weights = AllReduceForward(world, mine.weights, expected.weights);
   if (world.rank() != 0) return;
   const testing::CellErrors errors = testing::Compare(whole, expected);
   const std::string told = ToString(cell) + ": " + ToString(errors);
+  if (!agree) throw RunError(told + ": ranks have different norms or copies");
   if (!testing::WithinRounding(cell, errors, expected))
     throw RunError(told + ": not what one process gives");
   std::printf("passed: %s\n", told.c_str());

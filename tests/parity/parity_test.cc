@@ -11,6 +11,7 @@
 
 #include "models/families/families.h"
 #include "tests/parity/cell.h"
+#include "tests/skip_case.h"
 
 namespace equipoise::testing {
 namespace {
@@ -310,8 +311,8 @@ TEST_CASE("parity: pictures of any resolution", "[parity][cpu]") {
   cell.zero = cell.data - 1;
   cell.precision = GENERATE("fp32", "bf16");
   cell.recompute = GENERATE("none", "random 1");
-  // The norm of a later step is 5.1 % from one process, of the 5 % that are allowed.
-  if (cell.tensor == 3 && cell.precision == "bf16") return;
+  if (cell.tensor == 3 && cell.precision == "bf16")
+    return testing::SkipCase("the norm of a later step is 5.1 % from one process, 5 % are allowed");
   Check(cell);
 }
 

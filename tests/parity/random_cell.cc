@@ -76,6 +76,15 @@ void ThrowContext(Cell& cell, int most_ranks) {
   cell.context = dice.Throw(2) == 0 && 3 * cell.ranks() <= most_ranks ? 3 : 2;
 }
 
+// Lets one cell in three with several ranks of the same weights share out gradients too, or weights
+// as well (ZeRO 2, 3). With dice of its own, as ThrowBubbles().
+void ThrowZero(Cell& cell) {
+  if (cell.data * cell.context == 1 || FillsBubbles(cell.encoder)) return;
+  const std::string thrown = cell.modality + " more zero " + std::to_string(cell.ranks());
+  Dice dice(static_cast<unsigned>(std::hash<std::string>()(thrown)));
+  if (dice.Throw(3) == 0) cell.zero = 2 + dice.Throw(2);
+}
+
 // Lets pairs of ranks share out a copy of what ZeRO does in one cell in two where there are
 // several. With dice of its own, as ThrowBubbles().
 void ThrowZeroRanks(Cell& cell) {
@@ -142,18 +151,26 @@ Cell RandomCell(Dice& dice, int most_ranks) {
   ThrowAdapters(cell);
   ThrowUnfreeze(cell);
   ThrowContext(cell, most_ranks);
+  ThrowZero(cell);
   ThrowZeroRanks(cell);
   return cell;
 }
 
-void ThrowDelayed(Cell& cell) {
-  if (cell.pipeline == 1 || FillsBubbles(cell.encoder) || cell.zero > 1) return;
-  Dice dice(static_cast<unsigned>(
-      std::hash<std::string>()(cell.modality + " delayed " + std::to_string(cell.ranks()))));
-  if (dice.Throw(3) != 0) return;
+bool MayDelay(const Cell& cell) {
+  return cell.pipeline > 1 && !FillsBubbles(cell.encoder) && cell.zero < 2;
+}
+
+void Delay(Cell& cell) {
   cell.schedule = "pipedream_2bw";
   cell.chunks = 0;
   cell.turning = true;
+}
+
+void ThrowDelayed(Cell& cell) {
+  if (!MayDelay(cell)) return;
+  Dice dice(static_cast<unsigned>(
+      std::hash<std::string>()(cell.modality + " delayed " + std::to_string(cell.ranks()))));
+  if (dice.Throw(3) == 0) Delay(cell);
 }
 
 Cell SpreadAnew(Cell cell, Dice& dice, int most_ranks) {
@@ -163,6 +180,7 @@ Cell SpreadAnew(Cell cell, Dice& dice, int most_ranks) {
   } while (cell.micro_batches % cell.data != 0 || cell.ranks() == before);
   ThrowRest(cell, dice);
   ThrowContext(cell, most_ranks);
+  ThrowZero(cell);
   ThrowZeroRanks(cell);
   return cell;
 }

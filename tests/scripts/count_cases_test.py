@@ -105,6 +105,7 @@ def check_deadline(script):
     tally = script.Tally()
     tally.count("//a:reached", 5, 0)
     tally.count("//a:late", 4, 0)
+    tally.count("//a:unbuilt", 3, 0)
     with tempfile.TemporaryDirectory() as folder:
         log = os.path.join(folder, "test.log")
         with open(log, "w", encoding="utf-8") as file:
@@ -115,13 +116,17 @@ def check_deadline(script):
         def stopped(_, *arguments):
             path = [a.split("=")[1] for a in arguments if a.startswith("--build_event")][0]
             with open(path, "w", encoding="utf-8") as file:
+                for label, end in (("unbuilt", {"completed": {"failureDetail": {}}}),
+                                   ("late", {"aborted": {"reason": "USER_INTERRUPTED"}})):
+                    unfinished = {"id": {"targetCompleted": {"label": f"//a:{label}"}}, **end}
+                    file.write(json.dumps(unfinished) + "\n")
                 file.write(json.dumps(event) + '\n{"id": {"testSumm')
             return True
         script.stopped_at = stopped
         with contextlib.redirect_stdout(io.StringIO()):
-            tally.run("asan", ["//a:reached", "//a:late"], [], deadline=1)
+            tally.run("asan", ["//a:reached", "//a:late", "//a:unbuilt"], [], deadline=1)
             tally.run("plain", ["//a:new"], [])
-    yield "" if tally.failed() == 2 and tally.passed() == 8 else f"stopped: {tally.targets}"
+    yield "" if tally.failed() == 3 and tally.passed() == 10 else f"stopped: {tally.targets}"
     lines = [line.split(" (")[0] for line in tally.skipped]
     yield "" if lines == ["skipped: //a:late"] else f"stopped: {tally.skipped}"
 
