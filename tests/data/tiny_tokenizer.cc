@@ -105,6 +105,24 @@ Json TinyWordPieceJson() {
             {"vocab", vocab}}}};
 }
 
+Json TinyUnigramJson() {
+  Json vocab = Json::array({{"<pad>", 0.0}, {"</s>", 0.0}, {"<unk>", 0.0}});
+  for (const char* piece : {"▁", "x", "▁x", "It", "'", "s", "ca", "f", "12", "你"})
+    vocab.push_back({piece, -1.5});
+  const Json metaspace = {
+      {"type", "Metaspace"}, {"replacement", "▁"}, {"prepend_scheme", "always"}, {"split", true}};
+  const Json precompiled = {{"type", "Precompiled"}, {"precompiled_charsmap", "BAAAAAAAAAAA"}};
+  return {
+      {"version", "1.0"},
+      {"added_tokens", Json::array({{{"id", 1}, {"content", "</s>"}, {"special", true}}})},
+      {"normalizer", precompiled},
+      {"pre_tokenizer",
+       {{"type", "Sequence"},
+        {"pretokenizers", Json::array({{{"type", "WhitespaceSplit"}}, metaspace})}}},
+      {"decoder", metaspace},
+      {"model", {{"type", "Unigram"}, {"unk_id", 2}, {"vocab", vocab}, {"byte_fallback", false}}}};
+}
+
 Tokenizer ReadTokenizerText(const std::string& text) {
   std::string folder =
       (std::filesystem::temp_directory_path() / "equipoise-tokenizer-XXXXXX").string();

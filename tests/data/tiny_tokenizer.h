@@ -19,6 +19,8 @@ Json TinyVideoTokenizerJson();
 // BERT's tokenizer.json on a few pieces: [PAD], [UNK], [CLS], [SEP] and [MASK] from 0 on, then
 // words.
 Json TinyWordPieceJson();
+// T5's kind, with a charsmap that replaces nothing.
+Json TinyUnigramJson();
 
 // Writes `json` into a temporary file and reads it. The file is named `tokenizer.json`.
 Tokenizer ReadTokenizerText(const std::string& text);

@@ -1,5 +1,7 @@
 #include "tests/fuzz/fuzz_targets.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <optional>
@@ -21,8 +23,10 @@
 #include "data/text/decoder.h"
 #include "data/text/normalizer.h"
 #include "data/text/pretokenizer.h"
+#include "data/text/sentencepiece_model.h"
 #include "data/text/text_error.h"
 #include "data/text/tokenizer_json.h"
+#include "data/text/unigram.h"
 #include "data/text/word_piece.h"
 #include "models/families/families.h"
 #include "models/spec/model_config.h"
@@ -202,9 +206,16 @@ void RunTokenizer(std::string_view bytes) {
     const BpeModel bpe(&spec.vocabulary, spec.merges, spec.options);
     std::optional<WordPieceModel> pieces;
     if (spec.word_piece) pieces.emplace(spec.vocabulary, *spec.word_piece);
+    std::optional<UnigramModel> unigram;
+    if (!spec.pieces.empty()) {
+      unigram.emplace(&spec.pieces, &spec.vocabulary,
+                      UnigramModel::Options{spec.options.unknown, spec.options.byte_fallback});
+    }
     std::vector<int32_t> ids;
     const auto encode = [&](std::string_view word) {
-      pieces ? pieces->Encode(word, ids) : bpe.Encode(word, ids);
+      unigram  ? unigram->Encode(word, ids)
+      : pieces ? pieces->Encode(word, ids)
+               : bpe.Encode(word, ids);
     };
     if (spec.metaspace) {
       spec.metaspace->Split(normalizer.Run(kText), /*first=*/true, encode);
@@ -213,6 +224,22 @@ void RunTokenizer(std::string_view bytes) {
     }
     for (const int32_t id : ids) EQUIPOISE_CHECK(!pieces || (0 <= id && id <= spec.largest_id));
     DecodeTokens({"<0xC3>", "\xE2\x96\x81x", "<0xA9>", "##x .", "##"}, spec.decoder);
+  } catch (const DataError&) {
+  } catch (const TextError&) {  // of a text without a piece for a character, nor an unknown token
+  }
+}
+
+// A tokenizer.model.
+void RunSentencePiece(std::string_view bytes) {
+  try {
+    const SentencePieceModel model(std::string(bytes), "fuzz");
+    std::vector<int32_t> ids;
+    model.Encode("It's 12 caf\xC3\xA9s, e\xCC\x81 \xE4\xBD\xA0!\n  x", ids);
+    for (const int32_t id : ids) EQUIPOISE_CHECK(0 <= id && id < model.size());
+    model.Decode({0, 1, -1, model.size()});
+    model.Decode(ids);
+    for (int32_t id = 0; id < std::min(model.size(), 40); ++id) model.Find(model.Piece(id));
+    SentencePieceModel::WithoutPrefix(std::string(bytes));
   } catch (const DataError&) {
   }
 }
@@ -250,6 +277,33 @@ void RunShownText(std::string_view bytes) {
   for (const char c : ShownText(bytes)) {
     EQUIPOISE_CHECK(static_cast<uint8_t>(c) >= 0x20 && c != 0x7f);
   }
+}
+
+// A field of protocol buffers that is a text or a message of up to 127 bytes.
+std::string Field(int number, const std::string& bytes) {
+  return std::string{static_cast<char>(number << 3 | 2), static_cast<char>(bytes.size())} + bytes;
+}
+
+// A SentencePiece model of a few pieces: unknown (type 2), control (3), bytes (6), words.
+std::string SentencePieceFile(bool bpe) {
+  std::string file;
+  const auto add = [&file](const std::string& text, int type) {
+    const std::string score("\x15\0\0\x80\xbf", 5);  // -1, field 2
+    file += Field(1, Field(1, text) + score + std::string{0x18, static_cast<char>(type)});
+  };
+  add("<unk>", 2);
+  add("<s>", 3);
+  add("</s>", 3);
+  if (bpe) {
+    for (int byte = 0; byte < 256; ++byte) add(fmt::format("<0x{:02X}>", byte), 6);
+  }
+  for (const char* text : {"\xE2\x96\x81", "x", "'", "s", "It", "\xE2\x96\x81x", "ca", "f"})
+    add(text, 1);
+  const char kind = bpe ? 2 : 1;  // model_type, field 3; byte_fallback, field 35
+  file += Field(2, std::string{0x18, kind} + (bpe ? "\x98\x02\x01" : ""));
+  const std::string charsmap("\4\0\0\0\0\0\0\0\0", 9);  // a trie of a node, and no replacement
+  file += Field(3, bpe ? Field(1, "identity") : Field(1, "nmt_nfkc") + Field(2, charsmap));
+  return file;
 }
 
 constexpr char kModel[] = R"({"model_type": "internvl", "downsample_ratio": 0.5,
@@ -385,8 +439,13 @@ std::vector<FuzzTarget> MakeTargets() {
        {"ctorch\n", "ccollections\nOrderedDict\n", "\x8c\4", "\x93", "\x94", ")R", "}(", "u."}},
       {"tokenizer",
        RunTokenizer,
-       {TinyTokenizerJson().dump(), TinyWordPieceJson().dump()},
+       {TinyTokenizerJson().dump(), TinyWordPieceJson().dump(), TinyUnigramJson().dump()},
        JsonWords()},
+      {"sentencepiece",
+       RunSentencePiece,
+       {SentencePieceFile(/*bpe=*/true), SentencePieceFile(/*bpe=*/false)},
+       {Field(1, Field(1, "<0x00>") + "\x18\6"), Field(3, Field(2, "\4\0\0\0")), "\x18\1",
+        "\x15\0\0\x80\x7f"}},
       {"configuration",
        RunConfiguration,
        {configuration},

@@ -1,5 +1,6 @@
 #include "tests/fuzz/fuzz_targets.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
@@ -39,15 +40,19 @@ std::string Mutated(std::string bytes, const FuzzTarget& target, std::mt19937& r
 // Files that once were of use: tests/fuzz/seeds/TARGET/NAME.
 TEST_CASE("kept seeds are read or refused, never worse", "[fuzz][cpu]") {
   namespace fs = std::filesystem;
+  const std::vector<FuzzTarget>& targets = FuzzTargets();
   int64_t files = 0;
-  for (const FuzzTarget& target : FuzzTargets()) {
-    const fs::path folder = fs::path("tests/fuzz/seeds") / target.name;
-    if (!fs::exists(folder)) continue;
-    for (const auto& entry : fs::directory_iterator(folder)) {
+  for (const auto& folder : fs::directory_iterator("tests/fuzz/seeds")) {
+    INFO(folder.path());
+    const auto target = std::find_if(targets.begin(), targets.end(), [&](const FuzzTarget& each) {
+      return each.name == folder.path().filename();
+    });
+    REQUIRE(target != targets.end());
+    for (const auto& entry : fs::directory_iterator(folder.path())) {
       INFO(entry.path());
       std::ifstream file(entry.path(), std::ios::binary);
       const std::string bytes{std::istreambuf_iterator<char>(file), {}};
-      CHECK_NOTHROW(target.run(bytes));
+      CHECK_NOTHROW(target->run(bytes));
       ++files;
     }
   }
