@@ -5,6 +5,7 @@
 // clang-format on
 
 #include <algorithm>
+#include <array>
 #include <csetjmp>
 #include <string>
 #include <type_traits>
@@ -50,26 +51,14 @@ void Fail(j_common_ptr library) {
 }
 
 // libjpeg continues after a warning and fills in grey or noise; here a damaged picture is refused.
-// Three warnings are about header fields that do not touch the pixels. Bytes left over before a
-// marker, which some cameras write, are behind all pixels of their scan, unless the marker is one
-// of restart.
-bool TouchesPixels(const jpeg_error_mgr& error) {
-  constexpr int kFirstRestart = 0xD0, kLastRestart = 0xD7;
-  const int marker = error.msg_parm.i[1];
-  switch (error.msg_code) {
-    case JWRN_ADOBE_XFORM:
-    case JWRN_JFIF_MAJOR:
-    case JWRN_NOT_SEQUENTIAL:
-      return false;
-    case JWRN_EXTRANEOUS_DATA:
-      return marker >= kFirstRestart && marker <= kLastRestart;
-    default:
-      return true;
-  }
-}
-
+// Three warnings are about header fields that do not touch the pixels, and bytes left over before a
+// marker, which some cameras write, are behind all that was to be decoded there.
 void OnMessage(j_common_ptr library, int level) {
-  if (level < 0 && TouchesPixels(*library->err)) Fail(library);
+  constexpr std::array<int, 4> kHarmless = {JWRN_ADOBE_XFORM, JWRN_JFIF_MAJOR, JWRN_NOT_SEQUENTIAL,
+                                            JWRN_EXTRANEOUS_DATA};
+  const int code = library->err->msg_code;
+  const bool harmless = std::find(kHarmless.begin(), kHarmless.end(), code) != kHarmless.end();
+  if (level < 0 && !harmless) Fail(library);
 }
 
 void OnProgress(j_common_ptr library) {

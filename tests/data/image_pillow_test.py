@@ -193,8 +193,7 @@ def test_jpeg_decodes_as_pillow(tool, folder):
 
 
 def test_jpeg_with_bytes_left_over_decodes_as_pillow(tool, folder):
-    """Bytes before the end of a scan are behind its pixels; before a marker of restart they are
-    not, and the picture is refused."""
+    """Bytes before the end of a scan, or of a part of it, are behind its pixels."""
     picture = Image.fromarray(noise(64, 48, 3, 3))
     for progressive in (False, True):
         buffer = io.BytesIO()
@@ -207,8 +206,11 @@ def test_jpeg_with_bytes_left_over_decodes_as_pillow(tool, folder):
     data = buffer.getvalue()
     assert b"\xff\xd1" in data
     check_decoded(tool, write(folder, "restarts.jpg", data))
-    damaged = write(folder, "restart.jpg", data.replace(b"\xff\xd1", b"abc\xff\xd1"))
-    answer = tool.ask("decode", damaged, tool.out)
+    first = b"\xff\xd1"
+    for left in (b"abc", bytes(range(1, 200))):
+        check_decoded(tool, write(folder, "left.jpg", data.replace(first, left + first)))
+    other = write(folder, "other.jpg", data.replace(first, b"\xff\xd3"))  # rows are missing
+    answer = tool.ask("decode", other, tool.out)
     assert answer.startswith("error "), answer
 
 

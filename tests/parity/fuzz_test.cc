@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 
-#include "parallel/schedule/builders.h"
 #include "tests/parity/cell.h"
 #include "tests/parity/random_cell.h"
 #include "tests/trainer/scratch_folder.h"
@@ -37,12 +36,7 @@ TEST_CASE("a checkpoint of a random mesh goes on under another", "[parity][fuzz]
   at::set_num_threads(1);
   Dice dice(20260812);
   for (int i = 0; i < kPairs; ++i) {
-    Cell before = RandomCell(dice, kMostRanks), after = SpreadAnew(before, dice, kMostRanks);
-    if (MayDelay(before) && MayDelay(after)) {
-      ThrowDelayed(before);
-      if (DelaysUpdates(before.schedule)) Delay(after);
-      before.turning = after.turning = false;  // steps are counted from 0 again
-    }
+    const Cell before = RandomCell(dice, kMostRanks), after = SpreadAnew(before, dice, kMostRanks);
     const ScratchFolder folder;
     RunCell(before, {}, {"", folder.path()});
     const CellResult result = RunCell(after, {}, {folder.path(), ""});

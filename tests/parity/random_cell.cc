@@ -156,21 +156,14 @@ Cell RandomCell(Dice& dice, int most_ranks) {
   return cell;
 }
 
-bool MayDelay(const Cell& cell) {
-  return cell.pipeline > 1 && !FillsBubbles(cell.encoder) && cell.zero < 2;
-}
-
-void Delay(Cell& cell) {
+void ThrowDelayed(Cell& cell) {
+  if (cell.pipeline == 1 || FillsBubbles(cell.encoder) || cell.zero > 1) return;
+  Dice dice(static_cast<unsigned>(
+      std::hash<std::string>()(cell.modality + " delayed " + std::to_string(cell.ranks()))));
+  if (dice.Throw(3) != 0) return;
   cell.schedule = "pipedream_2bw";
   cell.chunks = 0;
   cell.turning = true;
-}
-
-void ThrowDelayed(Cell& cell) {
-  if (!MayDelay(cell)) return;
-  Dice dice(static_cast<unsigned>(
-      std::hash<std::string>()(cell.modality + " delayed " + std::to_string(cell.ranks()))));
-  if (dice.Throw(3) == 0) Delay(cell);
 }
 
 Cell SpreadAnew(Cell cell, Dice& dice, int most_ranks) {

@@ -30,7 +30,5 @@ Cell SpreadAnew(Cell cell, Dice& dice, int most_ranks);
 // Delays the updates of one cell in three that can have them delayed, which is another way to
 // train.
 void ThrowDelayed(Cell& cell);
-bool MayDelay(const Cell& cell);
-void Delay(Cell& cell);
 
 }  // namespace equipoise::testing
