@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "configs/base/error.h"
+#include "data/text/sentencepiece_check.h"
 
 namespace equipoise {
 
@@ -28,6 +29,7 @@ int32_t ByteOfNul(const sentencepiece::SentencePieceProcessor& processor) {
 }  // namespace
 
 SentencePieceModel::SentencePieceModel(const std::string& file, const std::string& source) {
+  CheckCharsmaps(file, source);
   auto impl = std::make_unique<Impl>();
   const auto status = impl->processor.LoadFromSerializedProto(file);
   if (!status.ok() || impl->processor.GetPieceSize() == 0) {

@@ -300,9 +300,11 @@ std::string SentencePieceFile(bool bpe) {
     add(text, 1);
   const char kind = bpe ? 2 : 1;  // model_type, field 3; byte_fallback, field 35
   file += Field(2, std::string{0x18, kind} + (bpe ? "\x98\x02\x01" : ""));
-  const std::string charsmap("\4\0\0\0\0\0\0\0\0", 9);  // a trie of a node, and no replacement
-  file += Field(3, bpe ? Field(1, "identity") : Field(1, "nmt_nfkc") + Field(2, charsmap));
-  return file;
+  if (bpe) return file + Field(3, Field(1, "identity"));
+  // A trie of 256 nodes, of which none follows the root, and no replacement.
+  const std::string charsmap = std::string("\0\4\0\0", 4) + std::string(1024 + 1, '\0');
+  const std::string spec = std::string("\x12\x85\x08", 3) + charsmap;  // field 2 of 1,029 bytes
+  return file + std::string("\x1a\x88\x08", 3) + spec;                 // field 3 of 1,032
 }
 
 constexpr char kModel[] = R"({"model_type": "internvl", "downsample_ratio": 0.5,
