@@ -3,6 +3,7 @@
 #include <sentencepiece_processor.h>
 
 #include <algorithm>
+#include <exception>
 #include <iterator>
 
 #include "configs/base/error.h"
@@ -13,6 +14,13 @@ namespace equipoise {
 struct SentencePieceModel::Impl {
   sentencepiece::SentencePieceProcessor processor;
   int32_t nul = -1;  // the byte's id; -1: the library encodes it
+  std::string source;
+
+  // Throws DataError where the library cannot use the model.
+  template <class Status>
+  void Require(const Status& status) const {
+    if (!status.ok()) throw DataError(source + ": is damaged: " + status.ToString());
+  }
 };
 
 namespace {
@@ -31,8 +39,13 @@ int32_t ByteOfNul(const sentencepiece::SentencePieceProcessor& processor) {
 SentencePieceModel::SentencePieceModel(const std::string& file, const std::string& source) {
   CheckCharsmaps(file, source);
   auto impl = std::make_unique<Impl>();
-  const auto status = impl->processor.LoadFromSerializedProto(file);
-  if (!status.ok() || impl->processor.GetPieceSize() == 0) {
+  impl->source = source;
+  bool read = false;
+  try {
+    read = impl->processor.LoadFromSerializedProto(file).ok();
+  } catch (const std::exception&) {  // of the library's tries, for empty pieces and the like
+  }
+  if (!read || impl->processor.GetPieceSize() == 0) {
     throw DataError(source + ": is no SentencePiece model; download it again");
   }
   impl->nul = ByteOfNul(impl->processor);
@@ -55,7 +68,7 @@ void SentencePieceModel::Encode(std::string_view text, std::vector<int32_t>& ids
     const std::string_view part = text.substr(0, end);
     if (!part.empty()) {
       const auto status = impl_->processor.Encode({part.data(), part.size()}, &found);
-      EQUIPOISE_CHECK(status.ok(), status.ToString());
+      impl_->Require(status);
       ids.insert(ids.end(), found.begin(), found.end());
     }
     if (end == text.npos) return;
@@ -70,7 +83,7 @@ std::string SentencePieceModel::Decode(const std::vector<int32_t>& ids) const {
   std::copy_if(ids.begin(), ids.end(), std::back_inserter(known),
                [this](int32_t id) { return 0 <= id && id < size(); });
   const auto status = impl_->processor.Decode(known, &text);
-  EQUIPOISE_CHECK(status.ok(), status.ToString());
+  impl_->Require(status);
   return text;
 }
 
