@@ -186,6 +186,12 @@ TEST_CASE("a damaged tokenizer.model, or list of tokens, is refused with its nam
   Write(where + "/tokenizer.model", "");
   CHECK_THROWS_AS(Tokenizer::Read(where), DataError);
   TrainModel(where);
+  // The library would follow a table of one node to its children.
+  std::ofstream(where + "/tokenizer.model", std::ios::binary | std::ios::app)
+      << std::string("\x1a\xb\x12\x9\4\0\0\0\0\4\0\0\0", 13);
+  CHECK_THROWS_WITH(Tokenizer::Read(where),
+                    Contains("tokenizer.model: precompiled_charsmap is damaged"));
+  TrainModel(where);
   for (const char* list : {"[]", R"({"a": -1})", R"({"a": "b"})", R"({"a": 99999999})"}) {
     INFO(list);
     Write(where + "/added_tokens.json", list);
