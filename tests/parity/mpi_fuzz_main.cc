@@ -65,8 +65,9 @@ void Check(const Cell& cell, Communicator& world) {
   bool agree = mine.copies_agree;
   if (runs) {  // every rank clips by its own
     for (const double norm : mine.norms) {
-      agree = agree && AllReduceValue(*group, norm, ReduceOp::kMax) == norm;
-      agree = agree && AllReduceValue(*group, -norm, ReduceOp::kMax) == -norm;
+      const double largest = AllReduceValue(*group, norm, ReduceOp::kMax);
+      const double smallest = -AllReduceValue(*group, -norm, ReduceOp::kMax);
+      agree = agree && largest == smallest;
     }
   }
   agree = !AnyRank(world, !agree);
