@@ -78,7 +78,7 @@ class Trie {
       if ((children | 0xff) >= units_.size()) return false;
       const bool has_value = (units_[node] >> 8 & 1) != 0;
       if (node > 0 && has_value && (units_[children] & 0x7fffffff) >= texts_) return false;
-      for (uint32_t byte = 1; byte < 256; ++byte) {
+      for (uint32_t byte = 0; byte < 256; ++byte) {  // a text may have NUL
         const size_t child = children ^ byte;
         if ((units_[child] & 0x800000ff) != byte || seen[child]) continue;
         seen[child] = true;

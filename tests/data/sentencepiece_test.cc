@@ -191,6 +191,18 @@ TEST_CASE("a damaged tokenizer.model, or list of tokens, is refused with its nam
       << std::string("\x1a\xb\x12\x9\4\0\0\0\0\4\0\0\0", 13);
   CHECK_THROWS_WITH(Tokenizer::Read(where),
                     Contains("tokenizer.model: precompiled_charsmap is damaged"));
+  // 512 nodes: the root's children are the second half, where NUL leads outside.
+  std::string nodes(512 * 4, '\0');
+  const auto set = [&nodes](size_t node, uint32_t unit) {
+    for (size_t i = 0; i < 4; ++i) nodes[4 * node + i] = static_cast<char>(unit >> 8 * i);
+  };
+  set(0, 256 << 10);
+  set(256, 1024 << 10);
+  TrainModel(where);
+  std::ofstream(where + "/tokenizer.model", std::ios::binary | std::ios::app)
+      << std::string("\x1a\x88\x10\x12\x85\x10\0\x8\0\0", 10) << nodes << std::string(1, '\0');
+  CHECK_THROWS_WITH(Tokenizer::Read(where),
+                    Contains("tokenizer.model: precompiled_charsmap is damaged"));
   TrainModel(where);
   for (const char* list : {"[]", R"({"a": -1})", R"({"a": "b"})", R"({"a": 99999999})"}) {
     INFO(list);
