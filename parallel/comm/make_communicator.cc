@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -47,13 +48,15 @@ std::unique_ptr<Communicator> MakeWorldCommunicator(MpiEnvironment& environment,
                                              GroupCommunicator::Everyone::kWorld);
 }
 
-bool SomeShareGpu(Communicator& world, const CudaApi& cuda, int machine) {
+int MostRanksPerGpu(Communicator& world, const CudaApi& cuda, int machine) {
   std::array<char, 32> id{};
   cuda.Check(cuda.device_id(id.data(), static_cast<int>(id.size()), cuda.device),
              "cudaDeviceGetPCIBusId");
-  std::vector<std::string> gpus = GatherText(world, fmt::format("{} {}", machine, id.data()));
-  std::sort(gpus.begin(), gpus.end());
-  return std::adjacent_find(gpus.begin(), gpus.end()) != gpus.end();
+  std::map<std::string, int> ranks;
+  int most = 0;
+  for (const std::string& gpu : GatherText(world, fmt::format("{} {}", machine, id.data())))
+    most = std::max(most, ++ranks[gpu]);
+  return most;
 }
 
 void RequireLaunchOrder(int version) {
@@ -80,8 +83,8 @@ DeviceWorld AddDevices(MpiEnvironment& environment, std::unique_ptr<Communicator
   }
   // Where ranks share a GPU, all ranks stage.
   const bool nccl_shares = version >= kSharedGpuVersion && MpiEnvironment::NcclSharesGpus();
-  const bool shares = SomeShareGpu(*world, api->cuda, environment.machine());
-  const bool stages = AnyRank(*world, shares && !nccl_shares);
+  result.ranks_per_gpu = MostRanksPerGpu(*world, api->cuda, environment.machine());
+  const bool stages = AnyRank(*world, result.ranks_per_gpu > 1 && !nccl_shares);
   auto cpu = std::make_unique<GroupCommunicator>(environment.engine(),
                                                  GroupCommunicator::Everyone::kWorld);
   if (!stages) {

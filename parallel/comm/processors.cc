@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
-#include <sstream>
 #include <string_view>
 #include <thread>
 #include <vector>
+
+#include "configs/base/control_group.h"
 
 namespace equipoise {
 
@@ -24,13 +24,6 @@ ProcessorSet AllowedProcessors() {
   return set;
 }
 
-std::optional<double> ProcessorQuota(const std::string& cpu_max) {
-  std::istringstream words(cpu_max);  // "QUOTA PERIOD" in microseconds, or "max PERIOD"
-  double quota = 0, period = 0;
-  if (!(words >> quota >> period) || quota <= 0 || period <= 0) return std::nullopt;
-  return quota / period;
-}
-
 int64_t ProcessorShare(int64_t allowed, int sharing, std::optional<double> quota, int processes) {
   int64_t share = allowed / std::max(sharing, 1);
   if (quota) {
@@ -41,11 +34,7 @@ int64_t ProcessorShare(int64_t allowed, int sharing, std::optional<double> quota
 }
 
 int64_t ProcessorShare(int sharing, int processes) {
-  // In a container its own cgroup is the root of what it sees; the machine's root has no such file.
-  std::ifstream file("/sys/fs/cgroup/cpu.max");
-  std::string text;
-  std::getline(file, text);
-  return ProcessorShare(AllowedProcessors().count, sharing, ProcessorQuota(text), processes);
+  return ProcessorShare(AllowedProcessors().count, sharing, ProcessorLimit(), processes);
 }
 
 }  // namespace equipoise

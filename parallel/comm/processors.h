@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <string>
 
 namespace equipoise {
 
@@ -15,15 +14,11 @@ struct ProcessorSet {
 // By this process's affinity, which a cpuset, taskset, Slurm and mpirun narrow.
 ProcessorSet AllowedProcessors();
 
-// The processors' worth of time that `cpu_max`, the text of a cgroup's cpu.max, allows; nothing
-// where it sets no limit.
-std::optional<double> ProcessorQuota(const std::string& cpu_max);
-
 // A process's share of `allowed` processors that `sharing` processes may run on, itself among them,
 // where `processes` of its kind on this machine have `quota` together; at least 1.
 int64_t ProcessorShare(int64_t allowed, int sharing, std::optional<double> quota, int processes);
 
-// The share of this process, as above, by its affinity and its container's quota.
+// The share of this process, as above, by its affinity and the limit of its control groups.
 int64_t ProcessorShare(int sharing, int processes);
 
 }  // namespace equipoise

@@ -47,8 +47,10 @@ def check_training(results, config, folder):
         results.check(f"{name}: memory of the GPU",
                       len(rows) == 3 and all(0 < row["mem_peak_bytes"] <= row["mem_reserved_bytes"]
                                              for row in rows), str(rows[-1:]))
-        if ranks == 1:
-            results.check(f"{name}: plans for this GPU", "h200" in done.stderr, done.stderr[:400])
+        results.check(f"{name}: plans for this GPU", "h200" in done.stderr, done.stderr[:400])
+        results.check(f"{name}: plans with its share of the memory",
+                      ("for each of 2 ranks that share it" in done.stderr) == (ranks == 2),
+                      done.stderr[:400])
 
 
 def check_memory(results, config, folder):

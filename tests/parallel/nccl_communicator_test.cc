@@ -80,20 +80,21 @@ TEST_CASE("ranks share a GPU where its place on a machine's bus is the same", "[
   // By rank: the machine, and the GPU there; each rank sees one device alone.
   struct Case {
     std::vector<int> machine, gpu;
-    bool shares;
+    int most;
   };
   const Case each =
-      GENERATE(Case{{0, 0}, {0, 1}, false}, Case{{0, 0}, {3, 3}, true}, Case{{0, 1}, {3, 3}, false},
-               Case{{0, 0, 2, 2}, {0, 1, 0, 1}, false}, Case{{0, 0, 2, 2}, {0, 1, 1, 1}, true});
+      GENERATE(Case{{0, 0}, {0, 1}, 1}, Case{{0, 0}, {3, 3}, 2}, Case{{0, 1}, {3, 3}, 1},
+               Case{{0, 0, 2, 2}, {0, 1, 0, 1}, 1}, Case{{0, 0, 2, 2}, {0, 1, 1, 1}, 2},
+               Case{{0, 0, 0, 0}, {1, 0, 1, 1}, 3});
   const auto ranks = static_cast<int>(each.machine.size());
   NcclStandIn stand_in(ranks);
-  std::vector<int> shares(each.machine.size(), -1);
+  std::vector<int> most(each.machine.size(), -1);
   RunRanks(ranks, [&](Communicator& world) {
     const auto rank = static_cast<size_t>(world.rank());
     const CudaApi cuda = stand_in.Api(each.gpu[rank]).cuda;
-    shares[rank] = SomeShareGpu(world, cuda, each.machine[rank]);
+    most[rank] = MostRanksPerGpu(world, cuda, each.machine[rank]);
   });
-  CHECK(shares == std::vector<int>(each.machine.size(), each.shares));
+  CHECK(most == std::vector<int>(each.machine.size(), each.most));
 }
 
 TEST_CASE("an NCCL that keeps no order of launches is refused", "[nccl][cpu]") {

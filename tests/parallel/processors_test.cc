@@ -25,15 +25,6 @@ TEST_CASE("allowed processors are those of the affinity", "[processors][cpu]") {
   CHECK(AllowedProcessors().hash == all.hash);
 }
 
-TEST_CASE("a container's limit is read", "[processors][cpu]") {
-  CHECK(ProcessorQuota("150000 100000\n") == 1.5);
-  CHECK(ProcessorQuota("400000 100000") == 4.0);
-  for (const char* none : {"max 100000", "", "0 100000", "100000", "-1 100000"}) {
-    INFO(none);
-    CHECK_FALSE(ProcessorQuota(none));
-  }
-}
-
 TEST_CASE("ranks share the processors that they may run on", "[processors][cpu]") {
   CHECK(ProcessorShare(128, 8, {}, 8) == 16);   // all ranks on all processors
   CHECK(ProcessorShare(8, 1, {}, 8) == 8);      // Slurm gives each its own

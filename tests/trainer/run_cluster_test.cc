@@ -7,7 +7,7 @@ namespace {
 
 // Devices of a node, of so many ranks on these machines.
 int DevicesPerNode(const std::vector<int>& machines, ClusterConfig config = {}) {
-  UseMachines(machines, config);
+  UseMachines(machines, MachineMemoryBytes(), config);
   return ClusterFor(config, static_cast<int>(machines.size())).devices_per_node;
 }
 
@@ -30,14 +30,32 @@ TEST_CASE("what the configuration says of nodes stands") {
 
 TEST_CASE("nodes of several machines share the memory of each") {
   ClusterConfig config;
-  UseMachines({0, 0, 1, 1}, config);
+  UseMachines({0, 0, 1, 1}, MachineMemoryBytes(), config);
   const Cluster two = ClusterFor(config, 4), one = ClusterFor({}, 4);
   CHECK(two.nodes == 2);
   CHECK(one.nodes == 1);
-  CHECK(two.memory_bytes / 2 == one.memory_bytes);
+  CHECK(static_cast<double>(two.memory_bytes) ==
+        Approx(static_cast<double>(2 * one.memory_bytes)).epsilon(1e-9));
+  CHECK(two.host.bytes == one.host.bytes);
 }
 
 constexpr int64_t kGiB = int64_t{1} << 30;
+
+TEST_CASE("of several machines the one with the least memory counts") {
+  ClusterConfig config;
+  UseMachines({0, 0, 0, 1}, 30 * kGiB, config);
+  const Cluster cluster = ClusterFor(config, 4);
+  CHECK(cluster.memory_bytes == 9 * kGiB);  // 0.9 of it for three ranks
+  CHECK(cluster.host.bytes == 16 * kGiB);
+  ClusterConfig given;
+  given.memory_gb = 5, given.host_gb = 7;
+  UseMachines({0, 1}, 30 * kGiB, given);
+  CHECK(given.memory_gb == 5);
+  CHECK(given.host_gb == 7);
+  ClusterConfig one;
+  UseMachines({0, 0}, 30 * kGiB, one);
+  CHECK_FALSE(one.memory_gb);
+}
 
 TEST_CASE("a GPU takes the place of the local CPUs") {
   struct Case {
@@ -68,6 +86,20 @@ TEST_CASE("a GPU takes the place of the local CPUs") {
   CHECK(static_cast<double>(cluster.memory_bytes) ==
         Approx(static_cast<double>(each.gib * kGiB) * (known ? 1 : 0.94)).epsilon(0.02));
   CHECK((cluster.multiprocessors > 0) == known);
+}
+
+TEST_CASE("ranks that share a GPU share its memory") {
+  for (const char* name : {"NVIDIA H200", "NVIDIA GeForce RTX 3060"}) {
+    INFO(name);
+    ClusterConfig alone, shared;
+    UseGpu({name, 120 * kGiB, 1}, alone);
+    const std::string line = UseGpu({name, 120 * kGiB, 3, 3}, shared);
+    CHECK(line.find("40.0 GiB for each of 3 ranks") != std::string::npos);
+    const Cluster whole = ClusterFor(alone, 1), third = ClusterFor(shared, 3);
+    CHECK(third.nodes == 1);
+    CHECK(static_cast<double>(third.memory_bytes) ==
+          Approx(static_cast<double>(whole.memory_bytes) / 3));
+  }
 }
 
 TEST_CASE("what the configuration says of the devices stands beside a GPU") {

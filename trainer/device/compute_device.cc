@@ -13,7 +13,6 @@
 #include <utility>
 
 #include "configs/base/error.h"
-#include "parallel/comm/make_communicator.h"
 #include "parallel/comm/values.h"
 #include "parallel/device.h"
 #include "parallel/processor_name.h"
@@ -70,9 +69,8 @@ at::Device OpenComputeDevice(const std::string& setting, const MpiEnvironment& m
   return OpenGpu(driver, mpi);
 }
 
-std::unique_ptr<Communicator> WorldForDevice(std::unique_ptr<Communicator> world,
-                                             MpiEnvironment& mpi, at::Device device,
-                                             const std::string& nccl) {
+DeviceWorld WorldForDevice(std::unique_ptr<Communicator> world, MpiEnvironment& mpi,
+                           at::Device device, const std::string& nccl) {
   const auto with_gpu = AllReduceValue<int64_t>(*world, device.is_cpu() ? 0 : 1, ReduceOp::kSum);
   if (with_gpu > 0 && with_gpu < world->size()) {
     throw ConfigError(
@@ -81,18 +79,18 @@ std::unique_ptr<Communicator> WorldForDevice(std::unique_ptr<Communicator> world
                     with_gpu, world->size()));
   }
   if (device.is_cpu()) {
-    if (nccl.empty()) return world;
+    if (nccl.empty()) return {std::move(world), ""};
     throw ConfigError(
         "parallel.nccl: is for communication between GPUs, and this run computes on CPUs; leave "
         "the key out");
   }
-  if (world->size() == 1) return world;
+  if (world->size() == 1) return {std::move(world), ""};
   DeviceWorld devices = AddDevices(mpi, std::move(world), nccl, device.index());
   spdlog::info("tensors on GPUs go over {}{}", devices.backend,
                devices.backend.find("NCCL") == std::string::npos
                    ? ""
                    : ": which was never run between GPUs, see docs/gpu.md");
-  return std::move(devices.world);
+  return devices;
 }
 
 std::string DeviceKind(at::Device device) { return device.is_cpu() ? "cpu" : "cuda"; }

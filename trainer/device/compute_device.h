@@ -6,6 +6,7 @@
 #include <string>
 
 #include "parallel/comm/communicator.h"
+#include "parallel/comm/make_communicator.h"
 #include "parallel/comm/mpi_environment.h"
 
 namespace equipoise {
@@ -20,9 +21,8 @@ at::Device OpenComputeDevice(const std::string& setting, const MpiEnvironment& m
 
 // `world` extended to tensors on this rank's device. Collective. REQUIRES: every rank has opened
 // its device. `nccl`: parallel.nccl. Throws ConfigError when ranks have different kinds of devices.
-std::unique_ptr<Communicator> WorldForDevice(std::unique_ptr<Communicator> world,
-                                             MpiEnvironment& mpi, at::Device device,
-                                             const std::string& nccl);
+DeviceWorld WorldForDevice(std::unique_ptr<Communicator> world, MpiEnvironment& mpi,
+                           at::Device device, const std::string& nccl);
 
 // The kind of a device, "cpu" or "cuda".
 std::string DeviceKind(at::Device device);

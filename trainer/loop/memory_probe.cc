@@ -116,7 +116,7 @@ int64_t MemoryHere(const RunContext& context, const Replica& replica) {
   const at::Device device = context.device();
   if (device.is_cuda()) {
     const auto gpu = ThisGpu(context.config.train.device, device.index());
-    return gpu ? std::min(planned, gpu->memory_bytes) : planned;
+    return gpu ? std::min(planned, gpu->memory_bytes / context.setup.ranks_per_gpu) : planned;
   }
   const std::vector<int>& machines = context.setup.machines;
   const int mine = machines[static_cast<size_t>(context.rank())];

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <limits>
 #include <utility>
 
 #include "configs/base/error.h"
@@ -43,11 +44,17 @@ std::vector<int> GatherMachines(Communicator& world, int machine) {
 }
 
 // UseGpu() for the GPU of this rank, which must be the same on every rank: with different GPUs,
-// ranks would make different plans.
-void UseGpuOf(at::Device device, const MpiEnvironment& mpi, Communicator& world,
-              RunConfig& config) {
+// ranks would make different plans. Of one kind, some may have a little less memory. Collective.
+void UseGpuOf(at::Device device, const MpiEnvironment& mpi, Communicator& world, int ranks_per_gpu,
+              int64_t machine_bytes, RunConfig& config) {
+  auto gpu = ThisGpu(config.train.device, device.index());
+  const auto memory = AllReduceValue<int64_t>(
+      world, gpu ? gpu->memory_bytes : std::numeric_limits<int64_t>::max(), ReduceOp::kMin);
   std::string line;
-  if (auto gpu = ThisGpu(config.train.device, device.index())) {
+  if (gpu) {
+    gpu->memory_bytes = memory;
+    gpu->machine_bytes = machine_bytes;
+    gpu->ranks = ranks_per_gpu;
     gpu->on_machine = std::max(gpu->on_machine, mpi.local_size());  // a rank may see only its own
     line = UseGpu(*gpu, config.cluster);
   }
@@ -97,14 +104,16 @@ RunSetup SetUpRun(RunConfig& config, MpiEnvironment& mpi) {
   RequireEqual(*world, "the program", ProgramHash());
   RequireEqual(*world, "the configuration", ConfigToJson(config));
   std::vector<int> machines = GatherMachines(*world, mpi.machine());
-  world = WorldForDevice(std::move(world), mpi, device, config.parallel.nccl);
+  DeviceWorld devices = WorldForDevice(std::move(world), mpi, device, config.parallel.nccl);
+  world = std::move(devices.world);
   OpenKernels(config.train.kernels, device, *world);
   ChooseAttention(AttentionOn(device, config.train.attention, config.train.deterministic));
+  const auto least = AllReduceValue<int64_t>(*world, MachineMemoryBytes(), ReduceOp::kMin);
   if (device.is_cuda()) {  // all ranks, or none
-    UseGpuOf(device, mpi, *world, config);
+    UseGpuOf(device, mpi, *world, devices.ranks_per_gpu, least, config);
     ProbeUnknownGpu(device, *world, config.cluster);
   }
-  UseMachines(machines, config.cluster);
+  UseMachines(machines, least, config.cluster);
   // `auto` depends on the kind of processor.
   const Precision precision = PrecisionOn(device, config.train.precision);
   RequireEqual(*world, "train.precision", ToString(precision));
@@ -116,7 +125,9 @@ RunSetup SetUpRun(RunConfig& config, MpiEnvironment& mpi) {
                world->size() == 1 ? "" : "s", DeviceKind(device), ToString(precision),
                at::get_num_threads(), at::get_num_threads() == 1 ? "" : "s",
                config.parallel.timeout_s, config.train.deterministic ? ", deterministic" : "");
-  return {device, precision, std::move(world), std::move(machines), std::move(hosts)};
+  return {device,           precision,
+          std::move(world), std::move(machines),
+          std::move(hosts), devices.ranks_per_gpu};
 }
 
 void SetUpCompute(const TrainSection& train, int64_t processors) {

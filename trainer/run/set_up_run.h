@@ -23,6 +23,7 @@ struct RunSetup {
   std::unique_ptr<Communicator> world;  // all ranks, for tensors on `device`
   std::vector<int> machines;            // machine of each rank, by MpiEnvironment::machine()
   std::vector<std::string> hosts;       // host name of each rank
+  int ranks_per_gpu = 1;                // the most that share a GPU
 };
 
 // Opens this rank's device, calls SetUpCompute() and connects the ranks, with parallel.timeout_s as

@@ -14,19 +14,26 @@ namespace equipoise {
 // unknown preset.
 Cluster ClusterFor(const ClusterConfig& config, int ranks, int islands = 1);
 
+// The memory of this machine, or what a container or a job of Slurm may have of it.
+int64_t MachineMemoryBytes();
+
 // What each of so many ranks on this machine may use of its memory.
 int64_t LocalMemoryBytes(int ranks);
 
-// Sets cluster.gpus_per_node to the ranks of a machine when preset `local`, which otherwise means a
-// single node, is used on several machines, so that tensor-parallel groups stay within a machine.
-// `machines`: the machine of each rank, numbered arbitrarily.
-void UseMachines(const std::vector<int>& machines, ClusterConfig& config);
+// When preset `local`, which otherwise means this machine alone, is used on several: sets
+// cluster.gpus_per_node to the ranks of a machine, so that tensor-parallel groups stay within one,
+// and the memory of a rank and of a machine by the machine that has the least, so that every rank
+// makes the same plan. `machines`: the machine of each rank, numbered arbitrarily. `least`: of
+// MachineMemoryBytes() of all ranks.
+void UseMachines(const std::vector<int>& machines, int64_t least, ClusterConfig& config);
 
 // A GPU, as described by its driver.
 struct GpuFacts {
   std::string name;          // such as "NVIDIA H200"
   int64_t memory_bytes = 0;  // in total
   int on_machine = 1;        // number of GPUs of the machine
+  int ranks = 1;             // that share it, and its memory
+  int64_t machine_bytes = MachineMemoryBytes();
 };
 
 // Replaces preset `local` on a machine with GPUs: sets the preset of this GPU, its memory where it
