@@ -186,6 +186,40 @@ def pictures_before_the_loss(results, config, folder):
                       "no held-out loss" in text, f"{steps} {text[-600:]}")
 
 
+def other_model(results, config, folder):
+    """Folders of one name, as on the disks of two machines: another setting, and another weight."""
+    done = tiny_case.run(config, 1, run__dir=f"{folder}/trained", train__steps=1)
+    results.check("a model to change", done.returncode == 0, done.stderr[-300:])
+    for at in ("ours", "eps", "weights"):
+        tiny_case.program("export", f"{folder}/trained", "--out", f"{folder}/{at}/model")
+    with open(f"{folder}/eps/model/config.json") as file:
+        description = json.load(file)
+    description["transformers_version"] = "of another day"  # no difference
+    description["text_config"]["rms_norm_eps"] = 1e-5
+    with open(f"{folder}/eps/model/config.json", "w") as out:
+        json.dump(description, out)
+    weights = f"{folder}/weights/model/model.safetensors"
+    with open(weights, "r+b") as out:
+        out.seek(os.path.getsize(weights) - 4)
+        out.write(b"\0\0\0\x3f")
+    data = "[{annotations: %s/train.jsonl, images: %s/images}]" % (folder, folder)
+    train = ["train", config]
+    for setting in (f"run.dir={folder}/models", "model.hf=model", "model.init=pretrained",
+                    f"data.train={data}"):
+        train += ["--set", setting]
+    ask = ["generate", "model", "--prompt", "What is it?", "--max-new-tokens", "1"]
+    for name, words in (("eps", "rms_norm_eps"), ("weights", "weights ")):
+        for line in (train, ask):
+            code, text = mpirun(line, line, folders=[f"{folder}/ours", f"{folder}/{name}"])
+            told = [line for line in text.splitlines() if "equipoise: " in line]
+            results.check(f"two models, {name}, {line[0]}: exit 2, one line that names it",
+                          code == 2 and len(told) == 1 and words in told[0] and
+                          "the model of rank 1 differs from that of rank 0 (" in told[0],
+                          f"exit {code}: {told}")
+    code, text = mpirun(train, train, folders=[f"{folder}/ours", f"{folder}/ours"])
+    results.check("one model: trained", code == 0, text[-600:])
+
+
 def missing_configuration(results, config, folder):
     """Rank 1 alone lacks the file; rank 0 waits for it in its first collective."""
     train = ["train", config, "--set", f"run.dir={folder}/lacks"]
@@ -211,7 +245,7 @@ def main():
     folder = tempfile.mkdtemp(prefix="one")
     config = tiny_case.write_case(folder)
     for case in (cannot_write_metrics, other_configuration, other_program, other_plan,
-                 other_search, other_pictures, pictures_before_the_loss,
+                 other_search, other_model, other_pictures, pictures_before_the_loss,
                  missing_configuration, mpi_does_not_start):
         case(results, config, folder)
     shutil.rmtree(folder)

@@ -60,8 +60,11 @@ TEST_CASE("what the index leaves out is quarantined once, with its reason", "[tr
   SingleCommunicator world;
   const OpenedData opened(config, config.data.train, world);
   Quarantine quarantine(data.folder / "quarantine.jsonl");
-  QuarantineDefects(opened, quarantine);
-  QuarantineDefects(opened, quarantine);
+  int calls = 0;
+  const auto alive = [&calls] { ++calls; };
+  QuarantineDefects(opened, quarantine, alive);
+  CHECK(calls > 0);
+  QuarantineDefects(opened, quarantine, alive);
   std::istringstream text(ReadWholeFile(data.folder / "quarantine.jsonl"));
   std::vector<Json> found;
   for (std::string line; std::getline(text, line);) found.push_back(Json::parse(line));

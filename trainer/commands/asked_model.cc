@@ -15,7 +15,10 @@
 #include "trainer/checkpoint/base_weights.h"
 #include "trainer/checkpoint/checkpoint_adapters.h"
 #include "trainer/checkpoint/loaded_model.h"
+#include "trainer/common/agreement.h"
+#include "trainer/common/durable_file.h"
 #include "trainer/planner/make_plan.h"
+#include "trainer/run/same_model.h"
 #include "trainer/settings/data_options.h"
 #include "trainer/settings/model_section.h"
 #include "trainer/settings/own_template.h"
@@ -71,6 +74,20 @@ RunConfig ReadSettings(const ModelSource& source, const ModelConfig& model,
   return config;
 }
 
+// Each rank has found the model by itself: a run that saves meanwhile has a newer checkpoint, and a
+// folder on the disk of another machine may be another.
+void RequireSameSource(Communicator& world, const ModelSource& source, RunConfig config) {
+  if (source.checkpoint.empty()) {
+    config.model.hf = source.folder;
+    config.model.init = "pretrained";
+    return RequireSameModel(world, config, /*weights=*/true);
+  }
+  std::string sum;
+  AgreeOrThrowDataError(world,
+                        [&] { sum = HexDigits(SumFile(source.checkpoint + "/index.json").xxh3); });
+  RequireEqual(world, "the checkpoint", {{"folder", source.checkpoint}, {"index.json", sum}});
+}
+
 }  // namespace
 
 AskedModel::AskedModel(const ModelSource& source, const std::string& adapters,
@@ -87,6 +104,7 @@ AskedModel::AskedModel(const ModelSource& source, const std::string& adapters,
   UsePixels(config.data, &config_);
   if (!config.parallel.zero) config.parallel.zero = 0;  // nothing is trained
   setup_ = std::make_unique<RunSetup>(SetUpRun(config, mpi));
+  RequireSameSource(*setup_->world, source, config);
   data_ = config.data;
   settings_ = fmt::format("{} {} {}", ConfigToJson(data_).dump(), ConfigToJson(config.model).dump(),
                           ToString(setup_->precision));

@@ -97,19 +97,24 @@ std::pair<std::string, std::string> ReadPicture(const ImageFolder& folder, const
   return {std::move(bytes), ""};
 }
 
-// Puts the objects of a question in their places. Where its pictures cannot be measured, they stay
-// where they are: such a question is not asked. Throws Refusal.
+// Puts the objects of a question in their places. Throws Refusal where its pictures cannot be
+// measured.
 void PlaceObjects(const ImageFolder& folder, const AskedModel& model, FileQuestion& question) {
   const Record& record = question.record;
   const DataConfig& data = model.data();
   if (record.objects.empty()) return;
   std::vector<ImageSize> sizes;
+  std::string name;  // of the picture that is measured
   try {
     for (size_t i = 0; !record.objects.boxes.empty() && i < record.images.size(); ++i) {
-      sizes.push_back(ImageSizeOf(ReadPicture(folder, record, i, data).first, ImageLimitsOf(data)));
+      name = ShownText(record.images[i]) + ": ";
+      const auto [bytes, fault] = ReadPicture(folder, record, i, data);
+      if (!fault.empty()) Refuse(Defect::kImageUnreadable, fault);
+      sizes.push_back(ImageSizeOf(bytes, ImageLimitsOf(data)));
     }
     WriteObjects(ImageProcessor(ImageSpecOf(model.config()), data.tiles), sizes, question);
-  } catch (const ImageError&) {
+  } catch (const ImageError& error) {
+    Refuse(Defect::kImageUnreadable, name + error.what());
   }
 }
 
@@ -155,12 +160,13 @@ QuestionList ListOf(std::vector<FileQuestion>& questions, const std::string& fol
   auto asked = std::make_shared<Asked>(Asked{ImageFolder(folder, model.data().allow_outside), {}});
   QuestionList list;
   for (FileQuestion& question : questions) {
-    asked->faults.push_back(
-        Guarded([&](Record&) { PlaceObjects(asked->folder, model, question); }).reason);
-    // Pictures outweigh texts, and those of one data set are much alike.
+    // Pictures outweigh texts, and those of one data set are much alike. By the file alone: a rank
+    // that cannot read a picture for a moment has the same batches.
     const Record& record = question.record;
     const int64_t pictures = std::ssize(record.images) + kFramesOfVideo * std::ssize(record.videos);
     list.lengths.push_back(pictures * 4096 + std::ssize(question.question()));
+    asked->faults.push_back(
+        Guarded([&](Record&) { PlaceObjects(asked->folder, model, question); }).reason);
   }
   list.ask = [asked, &questions, &model](int64_t number, bool decode) {
     const auto place = static_cast<size_t>(number);

@@ -27,6 +27,7 @@
 #include "trainer/common/agreement.h"
 #include "trainer/common/commands.h"
 #include "trainer/common/durable_file.h"
+#include "trainer/run/set_up_run.h"
 
 namespace equipoise {
 namespace {
@@ -191,6 +192,8 @@ int Generate(const Arguments& arguments, MpiEnvironment& mpi) {
     }
     return static_cast<int>(ExitCode::kDone);
   }
+  RequireEqual(model.world(), "--jsonl " + arguments.jsonl,
+               HexDigits(SumFile(arguments.jsonl).xxh3));
   AgreeOrThrowRunError(model.world(), [&] {
     if (mpi.rank() == 0) RequirePlaceFor(arguments.out);
   });

@@ -4,6 +4,7 @@
 #include "trainer/loop/resumed_adapters.h"
 #include "trainer/outputs/run_folder.h"
 #include "trainer/planner/plan_run.h"
+#include "trainer/run/same_model.h"
 
 namespace equipoise {
 
@@ -13,8 +14,9 @@ RunInputs::RunInputs(RunContext& context, const TrainOptions& options)
       evaluator(context),
       checkpoints(context, data, options) {
   best.CheckChoice([this](size_t source) { return evaluator.HasChoice(source); });
-  if (checkpoints.start().empty() || data.model_config().lora.on())
-    CheckFirstWeights(context, data.model_config());
+  const bool reads_weights = checkpoints.start().empty() || data.model_config().lora.on();
+  if (reads_weights) CheckFirstWeights(context, data.model_config());
+  RequireSameModel(context.world(), context.config, reads_weights);
 }
 
 PlanReport PlanWithoutTraining(const TrainOptions& options, MpiEnvironment& mpi) {

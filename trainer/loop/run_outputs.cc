@@ -15,6 +15,8 @@
 #include "trainer/answers/answer_role.h"
 #include "trainer/checkpoint/model_description.h"
 #include "trainer/checkpoint/model_source.h"
+#include "trainer/common/agreement.h"
+#include "trainer/common/collective_error.h"
 #include "trainer/common/durable_file.h"
 #include "trainer/common/logging.h"
 #include "trainer/device/memory_stats.h"
@@ -107,8 +109,12 @@ RunOutputs::RunOutputs(RunContext& context, const RunFolder& folder, const RunDa
       folder_(folder),
       data_(data),
       quarantine_(folder.Path("quarantine.jsonl")) {
+  const auto listing = context.activity.During("listing the records that cannot be used");
+  const auto fault = AgreeOnItems(context.world(), 1, [&](int64_t, const auto& alive) {
+    QuarantineDefects(data.opened(), quarantine_, alive);
+  });
+  if (fault) throw CollectiveRunError(*fault);
   if (context.rank() != 0) return;
-  QuarantineDefects(data.opened(), quarantine_);
   if (data.bad() > 0) {
     spdlog::warn(
         "{} of {} records cannot be used and are left out ({}), see {}; once they are mended, "

@@ -14,12 +14,14 @@
 #include "trainer/loop/first_weights.h"
 #include "trainer/loop/replica.h"
 #include "trainer/loop/step_runner.h"
+#include "trainer/run/same_model.h"
 
 namespace equipoise {
 
 StepTimer::StepTimer(const RunConfig& config, MpiEnvironment& mpi)
     : context_(config, mpi), data_(context_) {
   CheckFirstWeights(context_, data_.model_config());
+  RequireSameModel(context_.world(), context_.config, /*weights=*/true);
   KeepFreedMemory();  // as training does
 }
 
@@ -69,8 +71,9 @@ std::vector<double> StepTimer::RunSteps(const Plan& plan, int warm_up, int timed
   steps.Start({});
   std::vector<double> seconds;
   for (int step = 1; step <= warm_up + timed; ++step) {
-    const double step_s = steps.Run(step).step_s;
-    if (step > warm_up) seconds.push_back(step_s);
+    const StepResult result = steps.Run(step);
+    if (result.stop) throw UserError(ExitCode::kStopped, "plan --trial: stopped on request");
+    if (step > warm_up) seconds.push_back(result.step_s);
   }
   return seconds;
 }

@@ -110,10 +110,12 @@ void RequirePicturesToTrain(const RunConfig& config, const OpenedData& data) {
       std::find(frozen.begin(), frozen.end(), "llm") == frozen.end() ? "adapter" : "freeze"));
 }
 
-void QuarantineDefects(const OpenedData& data, Quarantine& quarantine) {
+void QuarantineDefects(const OpenedData& data, Quarantine& quarantine,
+                       const std::function<void()>& alive) {
   for (int64_t sample = 0; sample < data.index.size(); ++sample) {
     const Defect defect = data.index[sample].defect;
     if (defect == Defect::kNone || defect == Defect::kTooLong) continue;
+    alive();
     if (quarantine.Has(data.dataset.Locate(sample, "", ""))) continue;
     const ScannedSample scanned = data.dataset.Scan(sample);
     // A picture may be readable again by now, but the index excludes the record.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -43,7 +44,9 @@ struct OpenedData {
 // video: every gradient would be 0.
 void RequirePicturesToTrain(const RunConfig& config, const OpenedData& data);
 
-// Adds the records that the index excludes to the quarantine, each with its reason. For rank 0.
-void QuarantineDefects(const OpenedData& data, Quarantine& quarantine);
+// Adds the records that the index excludes to the quarantine, each with its reason, for which it
+// reads them again. For rank 0; `alive`: as of AgreeOnItems().
+void QuarantineDefects(const OpenedData& data, Quarantine& quarantine,
+                       const std::function<void()>& alive);
 
 }  // namespace equipoise
