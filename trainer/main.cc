@@ -50,7 +50,11 @@ void PrintError(const MpiEnvironment& mpi, const std::string& message, bool with
 // 0 prints it; another rank prints it only if rank 0 does not report in time.
 int Fail(MpiEnvironment& mpi, ExitCode code, const std::string& message, bool every_rank) {
   const bool prints = every_rank || mpi.rank() == 0;
-  if (prints) PrintError(mpi, message, every_rank);
+  if (prints) {
+    PrintError(mpi, message, every_rank);
+  } else {
+    spdlog::warn("{}", message);  // in this rank's log alone
+  }
   if (mpi.size() > 1) {
     const bool for_all = !every_rank && mpi.rank() == 0;
     mpi.Abandon({static_cast<int>(code), message, for_all}, [&] {

@@ -113,6 +113,10 @@ void Barrier(Communicator& group);
 struct CommOptions {
   // Deadline of an operation since its last progress; then it fails, naming the peer.
   std::chrono::milliseconds timeout{std::chrono::minutes(10)};
+  // Called, by another thread, where this rank has not left so long after a failure: it is in no
+  // wait that the failure could end (it reads a file, or waits for a GPU). `failure`: its text.
+  std::chrono::milliseconds stuck_after{std::chrono::minutes(1)};
+  void (*stuck)(int rank, const std::string& failure) = nullptr;
   // Sends end only when their receive has begun, so that an order of transfers that works thanks to
   // buffering deadlocks in tests. Ranks as threads always do so.
   bool synchronous_sends = false;

@@ -197,6 +197,7 @@ bool Engine::Step() {
   CheckOthers(now);
   CheckDeadlines(now);
   UpdateLeaving(now);
+  EndIfStuck(now);
   SendHeartbeat(now);
   return progressed;
 }
@@ -360,6 +361,7 @@ Liveness Engine::LivenessAt(Clock::time_point now) const { return {now, liveness
 
 void Engine::Fail(const FailureReport& failure, const std::string& noticed_by) {
   RefreshStatus();
+  if (status_.phase == Phase::kRunning) failed_at_ = Clock::now();
   status_.phase = Phase::kFailed;
   status_.faulty_rank = failure.faulty_rank;
   SetText(status_.failure, failure.text);
@@ -426,6 +428,14 @@ void Engine::SendHeartbeat(Clock::time_point now) {
   next_heartbeat_ = now + heartbeat_interval_;
   RefreshStatus();
   transport_->Publish(status_);
+}
+
+// A rank in no wait of this engine does not learn of a failure, and may never end by itself.
+void Engine::EndIfStuck(Clock::time_point now) {
+  if (status_.phase != Phase::kFailed || called_stuck_ || options_.stuck == nullptr) return;
+  if (now - failed_at_ < options_.stuck_after) return;
+  called_stuck_ = true;
+  options_.stuck(rank_, status_.failure);
 }
 
 void Engine::UpdateLeaving(Clock::time_point now) {

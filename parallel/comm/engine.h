@@ -87,6 +87,7 @@ class Engine {
   void SendHeartbeat(Clock::time_point now);
   void ForgiveLostTime(Clock::time_point now);
   void UpdateLeaving(Clock::time_point now);
+  void EndIfStuck(Clock::time_point now);
   void RefreshStatus();
   Liveness LivenessAt(Clock::time_point now) const;
   at::Tensor Staging(size_t bytes);
@@ -125,6 +126,8 @@ class Engine {
   std::string entered_;     // text of the operation entered last
   std::string noticed_by_;  // the rank that noticed the failure first; empty: this rank
   bool reported_for_all_ = false;
+  Clock::time_point failed_at_;
+  bool called_stuck_ = false;
   Clock::time_point next_heartbeat_, last_step_, last_progress_;
   bool publish_now_ = false;
 

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <thread>
 #include <vector>
 
@@ -24,6 +25,16 @@ using std::chrono::milliseconds;
 constexpr milliseconds kGrace{10000};
 // Time for the last status to reach the other ranks.
 constexpr milliseconds kLastStatus{50};
+
+// mpirun ends such a rank when another has left; Slurm waits for it, perhaps for ever.
+[[noreturn]] void EndStuckRank(int rank, const std::string& failure) {
+  std::fprintf(stderr,
+               "[rank %d] equipoise: %s; this rank was still reading or computing a minute later, "
+               "and is ended\n",
+               rank, failure.c_str());
+  std::fflush(nullptr);
+  std::_Exit(static_cast<int>(ExitCode::kRunFailed));
+}
 
 }  // namespace
 
@@ -85,7 +96,9 @@ MpiEnvironment::~MpiEnvironment() {
 
 std::shared_ptr<Engine> MpiEnvironment::Connect(const CommOptions& options) {
   EQUIPOISE_CHECK(channels_ && size_ > 1 && !engine_, "one engine in a world of several ranks");
-  engine_ = std::make_shared<Engine>(MakeMpiTransport(*channels_, options), options);
+  CommOptions ending = options;
+  ending.stuck = EndStuckRank;
+  engine_ = std::make_shared<Engine>(MakeMpiTransport(*channels_, options), ending);
   return engine_;
 }
 
@@ -107,10 +120,15 @@ void MpiEnvironment::Abandon(const ExitReport& report, const std::function<void(
   int exit_code = report.exit_code;
   std::fflush(nullptr);
   if (channels_ && size_ > 1) {
-    if (!engine_) Connect({});
-    const Engine::ExitStatus exit_status = engine_->Leave(report, kGrace);
-    exit_code = exit_status.exit_code;
-    if (!exit_status.root_reported && unheard) unheard();
+    bool root_reported = false;
+    try {
+      if (!engine_) Connect({});
+      const Engine::ExitStatus exit_status = engine_->Leave(report, kGrace);
+      exit_code = exit_status.exit_code;
+      root_reported = exit_status.root_reported;
+    } catch (const std::exception&) {  // what failed in Connect() before: no rank can be told
+    }
+    if (!root_reported && unheard) unheard();
     std::fflush(nullptr);
     std::this_thread::sleep_for(kLastStatus);
   }

@@ -50,7 +50,8 @@ class Operation : public Work::State {
   // Called when a thread begins to wait for this operation; progresses it, and may return before
   // its end.
   using Drive = std::function<void(const Operation&)>;
-  Operation(CollectiveSteps plan, Drive drive) : plan_(std::move(plan)), drive_(std::move(drive)) {}
+  Operation(CollectiveSteps plan, Drive drive)
+      : plan_(std::move(plan)), drive_(std::move(drive)), progressed_(Clock::now()) {}
 
   void Wait() override;
   bool Done() const override;
@@ -74,7 +75,8 @@ class Operation : public Work::State {
   int waiting_for() const;
   // Whether only receives of a point-to-point operation are outstanding.
   bool only_receives() const;
-  // When the current phase started; the deadline counts from here.
+  // When the current phase started, or before the first the operation was made; the deadline counts
+  // from here.
   Clock::time_point progressed() const { return progressed_; }
   // Extends the deadline by time in which this process did not run.
   void Forgive(Clock::duration lost) { progressed_ += lost; }

@@ -24,7 +24,7 @@ struct RankStatus {
   bool for_all = false;     // of kLeaving: its report covers all ranks
   char doing[120] = "";     // the operation its compute thread waits in, or the last one it entered
   char computes[100] = "";  // the op of the schedule that it runs, with its layers
-  char failure[360] = "";   // of kFailed: FailureReport::text
+  char failure[1000] = "";  // of kFailed: FailureReport::text
   // Number of collectives of a group that this rank has given to its GPU. Unused slots come last.
   struct Entered {
     int32_t group = 0;

@@ -255,6 +255,31 @@ TEST_CASE("the rank that the others name has nothing to add", "[comm]") {
   }
 }
 
+std::atomic<int> stuck_rank{-1}, stuck_calls{0};
+
+TEST_CASE("a rank that is in no wait is ended some time after a failure", "[comm]") {
+  const std::atomic<bool> open{true};
+  CommOptions options;
+  options.timeout = 60s;
+  options.stuck_after = 300ms;
+  options.stuck = [](int rank, const std::string& failure) {
+    stuck_rank = failure == "rank 2 has stopped" ? rank : -2;
+    ++stuck_calls;
+  };
+  for (const bool leaves : {true, false}) {
+    Engine engine(std::make_unique<SilentTransport>(open, /*faulty_rank=*/2), options);
+    if (leaves) engine.Leave({5, "reported"}, 1ms);
+    const auto begin = std::chrono::steady_clock::now();
+    const auto passed = [&] { return std::chrono::steady_clock::now() - begin; };
+    while (passed() < (leaves ? 1s : 20s) && stuck_calls == 0) std::this_thread::sleep_for(10ms);
+    CHECK((stuck_calls > 0) == !leaves);
+    if (!leaves) CHECK(passed() > 200ms);
+  }
+  std::this_thread::sleep_for(400ms);
+  CHECK(stuck_calls == 1);
+  CHECK(stuck_rank == 0);
+}
+
 TEST_CASE("nor has a rank to add anything where one speaks for all", "[comm]") {
   const std::atomic<bool> open{true};
   CommOptions options;
