@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 #include <chrono>
+#include <new>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -33,6 +34,37 @@ TEST_CASE("an error on some ranks is one error on all", "[agreement][cpu]") {
   for (const std::string& text : texts) {
     CHECK(text == "disk of rank " + std::to_string(first_bad) + " is full");
   }
+}
+
+TEST_CASE("an error that says nothing of the data is none of it on any rank", "[agreement][cpu]") {
+  struct Case {
+    void (*fail)();
+    bool of_data;
+  };
+  const Case each = GENERATE(Case{[] { throw DataError("torn"); }, true},
+                             Case{[] { throw std::runtime_error("odd"); }, true},
+                             Case{[] { throw ConfigError("missing"); }, true},
+                             Case{[] { throw RunError("no place"); }, false},
+                             Case{[] { throw std::bad_alloc(); }, false});
+  const int bad = GENERATE(0, 1);
+  std::vector<int> codes(3, 0);
+  std::vector<std::string> texts(3);
+  RunRanks(3, [&](Communicator& world) {
+    const auto rank = static_cast<size_t>(world.rank());
+    const auto work = [&] {
+      if (world.rank() == bad) each.fail();
+    };
+    try {
+      texts[rank] = AgreeOnDataError(world, work).value_or("");
+      AgreeOrThrowDataError(world, work);
+    } catch (const UserError& error) {
+      codes[rank] = static_cast<int>(error.code());
+    }
+    AgreeOrThrowDataError(world, [] {});  // the group goes on in step
+  });
+  CHECK(codes == std::vector<int>(3, each.of_data ? 4 : 5));
+  CHECK(texts[0].empty() != each.of_data);
+  CHECK(texts == std::vector<std::string>(3, texts[0]));
 }
 
 TEST_CASE("items are shared out, and the first that fails is the error of all ranks",

@@ -68,6 +68,13 @@ Json WithDefaults(Json saved, const Json& current) {
     const size_t both = std::min(saved[place].size(), current[place].size());
     for (size_t i = 0; i < both; ++i) AddDefaults(saved[place][i], current[place][i], source);
   }
+  // Where the base of adapters lies, which older programs wrote beside what it is.
+  if (current.contains(Json::json_pointer("/model/base_weights"))) {
+    for (const char* place : {"/model/vision", "/model/llm", "/model/projector/weights"}) {
+      const Json::json_pointer key(place);
+      if (saved.contains(key)) saved[key.parent_pointer()].erase(key.back());
+    }
+  }
   // What a program that did not write it trained with is not known.
   const Json::json_pointer micro_batch("/train/micro_batch");
   if (current.contains(micro_batch) && saved.contains("train") && saved["train"].is_object() &&

@@ -167,7 +167,7 @@ struct Search {
 // by name. Rank 0 reads the index. Collective.
 std::optional<std::string> FaultOf(const std::string& folder, bool chosen, const Search& search) {
   Json files = Json::array();  // [name, checksum]
-  auto fault = AgreeOnError(search.world, [&] {
+  auto fault = AgreeOnDataError(search.world, [&] {
     if (search.world.rank() != 0) return;
     if (chosen) RequireUnmarked(folder);
     for (const auto& [name, file] : ReadCheckpointIndex(folder, /*verify=*/false).files)

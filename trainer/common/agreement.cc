@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <new>
 
 #include "configs/base/error.h"
 #include "parallel/comm/values.h"
@@ -20,34 +21,58 @@ using Clock = std::chrono::steady_clock;
 // How long a rank works between two meetings: far below any deadline, far above what one costs.
 constexpr std::chrono::milliseconds kMeetEvery{100};
 
-// The message of the exception that `work` throws; nullopt when it throws none.
-std::optional<std::string> ErrorOf(const std::function<void()>& work) {
+struct Failure {
+  std::string message;
+  bool of_run = false;  // it says nothing of the data: no memory, a RunError
+};
+
+// What `work` throws; nullopt when it throws nothing.
+std::optional<Failure> FailureOf(const std::function<void()>& work) {
   try {
     work();
     return std::nullopt;
+  } catch (const RunError& error) {
+    return Failure{error.what(), true};
+  } catch (const std::bad_alloc&) {
+    return Failure{"this machine has no memory left", true};
+  } catch (const c10::OutOfMemoryError& error) {
+    return Failure{error.what_without_backtrace(), true};
   } catch (const c10::Error& error) {
-    return std::string(error.what_without_backtrace());
+    const std::string message = error.what_without_backtrace();
+    return Failure{message, message.find("DefaultCPUAllocator") != std::string::npos};
   } catch (const std::exception& error) {
-    return std::string(error.what());
+    return Failure{error.what()};
   }
+}
+
+// That of the lowest rank that failed, on all ranks.
+std::optional<Failure> AgreeOnFailure(Communicator& world, const std::function<void()>& work) {
+  const std::optional<Failure> mine = FailureOf(work);
+  const int64_t failed = mine ? world.rank() : world.size();
+  const auto rank = static_cast<int>(AllReduceValue(world, failed, ReduceOp::kMin));
+  if (rank == world.size()) return std::nullopt;
+  const Failure failure = mine.value_or(Failure());
+  const std::string text =
+      BroadcastText(world, (failure.of_run ? "r" : "d") + failure.message, rank);
+  return Failure{text.substr(1), text[0] == 'r'};
 }
 
 }  // namespace
 
-std::optional<std::string> AgreeOnError(Communicator& world, const std::function<void()>& work) {
-  const std::optional<std::string> error = ErrorOf(work);
-  const int64_t failed = error ? world.rank() : world.size();
-  const auto rank = static_cast<int>(AllReduceValue(world, failed, ReduceOp::kMin));
-  if (rank == world.size()) return std::nullopt;
-  return BroadcastText(world, error.value_or(""), rank);
+void AgreeOrThrowRunError(Communicator& world, const std::function<void()>& work) {
+  if (const auto failure = AgreeOnFailure(world, work)) throw CollectiveRunError(failure->message);
 }
 
-void AgreeOrThrowRunError(Communicator& world, const std::function<void()>& work) {
-  if (const auto error = AgreeOnError(world, work)) throw CollectiveRunError(*error);
+std::optional<std::string> AgreeOnDataError(Communicator& world,
+                                            const std::function<void()>& work) {
+  const std::optional<Failure> failure = AgreeOnFailure(world, work);
+  if (!failure) return std::nullopt;
+  if (failure->of_run) throw CollectiveRunError(failure->message);
+  return failure->message;
 }
 
 void AgreeOrThrowDataError(Communicator& world, const std::function<void()>& work) {
-  if (const auto error = AgreeOnError(world, work)) throw DataError(*error);
+  if (const auto error = AgreeOnDataError(world, work)) throw DataError(*error);
 }
 
 std::optional<std::string> AgreeOnItems(Communicator& world, int64_t count, const ItemWork& work) {
@@ -61,11 +86,13 @@ std::optional<std::string> AgreeOnItems(Communicator& world, int64_t count, cons
   int64_t failed = count;
   for (int64_t item = world.rank(); item < count && !error; item += world.size()) {
     // What the group throws in `alive` it throws at the next meeting again.
-    error = ErrorOf([&] {
+    const std::optional<Failure> failure = FailureOf([&] {
       work(item, alive);
       alive();
     });
-    if (error) failed = item;
+    if (!failure) continue;
+    error = failure->message;
+    failed = item;
   }
   while (AnyRank(world, /*mine=*/false)) continue;
   failed = AllReduceValue(world, failed, ReduceOp::kMin);

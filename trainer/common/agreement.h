@@ -9,12 +9,13 @@
 
 namespace equipoise {
 
-// Runs `work` on every rank. If it throws on any, returns on all ranks the message of the lowest
-// rank that failed. Collective: an all-reduce, and a broadcast on failure. `work` must not use
-// `world`.
-std::optional<std::string> AgreeOnError(Communicator& world, const std::function<void()>& work);
-// AgreeOnError(); on failure every rank throws the message as a CollectiveRunError or a DataError.
+// Runs `work` on every rank. If it throws on any, every rank throws the message of the lowest rank
+// that failed as a CollectiveRunError. Collective: an all-reduce, and a broadcast on failure.
+// `work` must not use `world`.
 void AgreeOrThrowRunError(Communicator& world, const std::function<void()>& work);
+// As above for work that reads data: the message is returned, or thrown as a DataError, unless it
+// says nothing of the data: a RunError's or one of no memory is thrown as a CollectiveRunError.
+std::optional<std::string> AgreeOnDataError(Communicator& world, const std::function<void()>& work);
 void AgreeOrThrowDataError(Communicator& world, const std::function<void()>& work);
 
 // Runs `work` on the items 0 to count - 1, shared out in turn: rank r has r, r + size(), ... If it

@@ -175,14 +175,14 @@ TrainState Checkpointer::Load(Replica& replica) {
       index = ReadCheckpointIndex(start_, /*verify=*/false);
       if (context_.rank() == 0) RequirePosition(index.state, replica.plan());
     };
-    std::optional<std::string> fault = AgreeOnError(context_.world(), read);
+    std::optional<std::string> fault = AgreeOnDataError(context_.world(), read);
     if (!fault) {
       CheckSections(start_, index.sections, Sections());
       // The checkpoint has the adapters alone.
       if (data_.model_config().lora.on())
         TakeFirstWeights(context_, data_.model_config(), replica.model().parameters());
       const auto reading = context_.activity.During("reading " + start_);
-      fault = AgreeOnError(context_.world(), [&] {
+      fault = AgreeOnDataError(context_.world(), [&] {
         const std::optional<IslandModel> island = IslandOf(replica, context_.islands);
         ReadModel(start_, index, replica.model().parameters(), replica.optimizer(),
                   Pointer(island));
@@ -288,7 +288,8 @@ Json Checkpointer::Sections() const {
   if (HasFixedSamples(config.balance.group))
     sections["train"]["micro_batch"] = config.train.micro_batch;
   if (data_.model_config().lora.on()) {  // wherever the base lies now
-    sections["model"].erase("hf");
+    for (const char* key : {"hf", "vision", "llm"}) sections["model"].erase(key);
+    sections["model"]["projector"].erase("weights");
     sections["model"]["base_weights"] = base_;
   }
   for (const char* key : {"group", "tiles", "tokens", "min_tiles", "min_tokens", "rounds"}) {
@@ -304,9 +305,11 @@ Json Checkpointer::Sections() const {
   return sections;
 }
 
-// The whole configuration except the run folder's name, as the folder may be moved.
+// The whole configuration except the run folder's name, as the folder may be moved, and what was
+// found of the machines, which a resumed run finds anew.
 Json Checkpointer::Settings() const {
   Json settings = ConfigToJson(context_.config);
+  settings["cluster"] = ConfigToJson(context_.given_cluster);
   settings["run"].erase("dir");
   settings["model"]["adapter"] = adapter_;
   const Json balance = Sections()["balance"];  // limits as they are used

@@ -10,6 +10,7 @@ namespace equipoise {
 
 RunContext::RunContext(const RunConfig& given, MpiEnvironment& mpi)
     : config(given),
+      given_cluster(given.cluster),
       setup(SetUpRun(config, mpi)),
       islands(config, *setup.world),
       activity({.out = [](const std::string& line) { spdlog::info("{}", line); }}),

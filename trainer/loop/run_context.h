@@ -29,6 +29,8 @@ struct RunContext {
   // The configuration, in which limits of micro-batches from a checkpoint or the plan are set while
   // the run starts, so that config.yaml and checkpoints hold those in use.
   RunConfig config;
+  // As given: `config` has what is known, or was measured, of these machines.
+  ClusterConfig given_cluster;
   StopRequest stop;
   RunSetup setup;
   Islands islands;
