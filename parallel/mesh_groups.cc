@@ -1,6 +1,7 @@
 #include "parallel/mesh_groups.h"
 
 #include "configs/base/error.h"
+#include "parallel/comm/single_communicator.h"
 
 namespace equipoise {
 MeshGroups::MeshGroups(const Mesh& the_mesh, Communicator& world, int shards) : mesh(the_mesh) {
@@ -9,7 +10,9 @@ MeshGroups::MeshGroups(const Mesh& the_mesh, Communicator& world, int shards) : 
   const int rank = world.rank();
   at = mesh.Coordinates(rank);
   for (const auto& [axis, size] : mesh.axes()) {
-    groups_[axis] = world.Split(mesh.GroupIndex(rank, axis), at[axis], AxisName(axis));
+    // Numbers of groups are few: a group of one rank takes none.
+    groups_[axis] = size == 1 ? std::make_unique<SingleCommunicator>(AxisName(axis))
+                              : world.Split(mesh.GroupIndex(rank, axis), at[axis], AxisName(axis));
   }
   if (mesh.size(Axis::kContext) > 1) {
     same_weights_ = world.Split(mesh.GroupIndex(rank, Axis::kData, Axis::kContext),

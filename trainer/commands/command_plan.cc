@@ -123,7 +123,7 @@ void AddPlanCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& ru
           "--trial", arguments->trials,
           "run that many of the best plans for a few real steps each and take the fastest; "
           "under mpirun with the plan's ranks")
-      ->check(CLI::Range(1, 100));
+      ->check(CLI::Range(1, kMostTrials));
   command
       ->add_option("--compare", arguments->compare,
                    "another YAML file: plan both and print a table, a row for each")

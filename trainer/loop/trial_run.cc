@@ -17,7 +17,8 @@
 namespace equipoise {
 namespace {
 
-constexpr int kRounds = 3;
+// Each run takes up to six of the 256 numbers of groups that there are.
+constexpr int kMostRounds = 3, kMostRuns = kMostTrials;
 constexpr int kWarmUpSteps = 1, kTimedSteps = 2;  // of each round
 
 int RanksOfTrial(const RunConfig& config, int ranks, const MpiEnvironment& mpi) {
@@ -45,7 +46,8 @@ PlanReport PlanByTrial(const RunConfig& config, int ranks, int trials, MpiEnviro
     timer.UsePacks({report.tiles, report.tokens}, report.global_batch());
     std::vector<ScoredPlan> best = report.search.plans;
     best.resize(std::min(best.size(), static_cast<size_t>(trials)));
-    RankByTrials(TryPlans(best, kRounds, run), report);
+    const int rounds = std::clamp(kMostRuns / std::max(1, trials), 1, kMostRounds);
+    RankByTrials(TryPlans(best, rounds, run), report);
   });
 }
 
