@@ -69,6 +69,17 @@ TEST_CASE("weights are doubted when no step in the row had a finite loss", "[gua
   CHECK(guard.doubts_weights());
 }
 
+TEST_CASE("a finite loss ends the row, though its gradients overflow", "[guard][cpu]") {
+  NonFiniteGuard guard;
+  const NonFiniteGuard::Step bad{1, kNan, 0.1, 1e-3, {}};
+  for (int i = 0; i < 4; ++i) CHECK_FALSE(guard.MayTry(bad));
+  guard.SawFiniteLoss();
+  CHECK(guard.in_a_row() == 0);
+  CHECK_FALSE(guard.doubts_weights());
+  CHECK_FALSE(guard.MayTry(bad));
+  CHECK_FALSE(guard.exhausted());
+}
+
 TEST_CASE("a step that is taken ends the row", "[guard][cpu]") {
   NonFiniteGuard guard;
   for (int round = 0; round < 3; ++round) {

@@ -65,7 +65,9 @@ TEST_CASE("settings of frozen components are told", "[trainer][cpu]") {
   for (const Lines& fine : std::vector<Lines>{
            {"model.freeze=[vision]", "model.drop_path=0"},
            {"model.freeze=[llm]", "model.drop_path=0.1"},
-           {"model.freeze=[vision]", "model.drop_path=0.1", "model.unfreeze=['vision[-8:]']"}}) {
+           {"model.freeze=[vision]", "model.drop_path=0.1", "model.unfreeze=['vision[-8:]']"},
+           {"model.freeze=[vision]", "train.lr_factor.vision=0.1",
+            "model.unfreeze=['vision[-8:]']"}}) {
     CHECK(Of(fine).empty());
   }
   const std::string all = "model.adapter.targets=[all-linear]";

@@ -43,6 +43,21 @@ TEST_CASE("a plain line tells step, loss, rates and the time left", "[progress][
         "wait 25%  ETA 3m18s");
 }
 
+TEST_CASE("the time left has the pauses between steps in it", "[progress][cpu]") {
+  Shown shown;
+  ProgressOptions options = shown.Options(100, /*live_line=*/false);
+  options.every_s = 0;
+  Progress progress(options);
+  StepMetrics first = Step(1), second = Step(2);
+  first.outer_s = 1;
+  second.outer_s = 1;
+  second.pause_s = 5;  // an outer step of 1 s, and 4 s to evaluate and to save
+  progress.Report(first, 3);
+  progress.Report(second, 11);
+  CHECK_THAT(shown.lines[0], Catch::Contains("ETA 4m57s"));  // 99 steps of 3 s
+  CHECK_THAT(shown.lines[1], Catch::Contains("ETA 8m10s"));  // 98 of 3 s + 4 s of two
+}
+
 TEST_CASE("a line tells epoch, MFU, memory and balance where they are known", "[progress][cpu]") {
   StepMetrics metrics = Step(1);
   metrics.epoch = 0.254;

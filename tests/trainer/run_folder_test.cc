@@ -108,13 +108,15 @@ struct LostCase {
 
 TEST_CASE("metrics that show that a checkpoint was saved do not start anew", "[run_folder][cpu]") {
   const std::string one = "{\"step\":1,\"loss\":1}\n", two = "{\"step\":2,\"loss\":1}\n",
-                    three = "{\"step\":3,\"loss\":1}\n", skipped = "{\"step\":2,\"loss\":null}\n";
+                    three = "{\"step\":3,\"loss\":1}\n", skipped = "{\"step\":2,\"loss\":null}\n",
+                    overflow = "{\"step\":2,\"loss\":1,\"grad_norm\":null}\n";
   const LostCase c = GENERATE_COPY(values<LostCase>({{"", false, false},
                                                      {"torn", false, false},
                                                      {one, false, false},
                                                      {one + two, false, false},  // before the save
                                                      {one + two + three, false, true},
                                                      {one + skipped + three, false, false},
+                                                     {one + overflow + three, false, false},
                                                      {one, true, true},
                                                      {"", true, false}}));
   const ScratchFolder scratch;

@@ -33,6 +33,9 @@ class NonFiniteGuard {
   // would not be finite.
   void Tried(const Step& step, bool taken);
 
+  // Ends the row: a step had a finite loss, whatever it was skipped for.
+  void SawFiniteLoss() { in_a_row_ = 0, tried_ = false; }
+
   int64_t in_a_row() const { return in_a_row_; }
   // Whether the optimizer has run in a step of the row.
   bool tried() const { return tried_; }

@@ -14,9 +14,9 @@ double GiB(int64_t bytes) { return static_cast<double>(bytes) / (int64_t{1} << 3
 }  // namespace
 
 void RunWithinMemory(const Replica& replica, at::Device device, const std::string& what,
-                     const std::vector<LayerLoad>& loads, const std::function<void()>& passes) {
+                     const std::vector<LayerLoad>& loads, const std::function<void()>& work) {
   try {
-    passes();
+    work();
   } catch (const c10::OutOfMemoryError&) {
     const CpuMemory memory = GetMemory(device);
     const std::vector<LayerLoad> at_peak = replica.model().LoadsAtPeak(loads);

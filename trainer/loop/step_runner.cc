@@ -144,7 +144,9 @@ StepResult StepRunner::Run(int64_t number) {
     if (scale != 1.0) replica_.optimizer().ScaleGradients(1 / scale);
     if (mine != 1.0) replica_.optimizer().ScaleGradients(mine);
     result.loss = sums.loss * planned_share(batches.weight, weight);
-    UpdateWeights(batches, number, result);
+    RunWithinMemory(replica_, context_.device(), fmt::format("step {}, its update", number),
+                    replica_.LoadsOf(batches.packs),
+                    [&] { UpdateWeights(batches, number, result); });
   } else if (!missed) {
     spdlog::warn("step {}: none of its samples can be used; skipped", number);
   }
@@ -311,7 +313,7 @@ void StepRunner::UpdateWeights(const StepBatches& batches, int64_t number, StepR
   const double own_norm = optimizer.GradientNorm();
   const double norm = context_.islands.Mean(own_norm);
   result.grad_norm = norm;
-  if (LowerScale(number, result)) return;
+  if (LowerScale(number, result)) return guard.SawFiniteLoss();
   const LossScaler& scaler = replica_.scaler;
   NonFiniteGuard::Step step{number, *result.loss, norm, result.lr, {}};
   if (scaler.on() && !scaler.CanLower()) step.least_scale = scaler.scale();

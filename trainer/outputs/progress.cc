@@ -32,7 +32,8 @@ std::string CountText(double count) {
 }
 
 void Progress::Smooth(const StepMetrics& metrics) {
-  const double step_s = std::max(metrics.step_s.value_or(0) + metrics.outer_s.value_or(0), 1e-9);
+  const double outer_s = metrics.outer_s.value_or(0);
+  const double step_s = std::max(metrics.step_s.value_or(0) + outer_s, 1e-9);
   const double decay = std::exp(-step_s / kDecayS);
   const auto add = [decay](double& sum, double value) { sum = sum * decay + value; };
   add(seconds_, step_s);
@@ -41,6 +42,9 @@ void Progress::Smooth(const StepMetrics& metrics) {
   add(samples_, static_cast<double>(metrics.samples.value_or(0)));
   add(images_, static_cast<double>(metrics.images.value_or(0)));
   add(wait_s_, metrics.data_wait_s.value_or(0));
+  paused_s_ += std::max(metrics.pause_s.value_or(0) - last_outer_s_, 0.0);
+  reported_ += 1;
+  last_outer_s_ = outer_s;
 }
 
 std::string Progress::Text(const StepMetrics& metrics) const {
@@ -55,7 +59,7 @@ std::string Progress::Text(const StepMetrics& metrics) const {
   if (metrics.mfu) text += fmt::format("  MFU {:.1f}%", 100 * *metrics.mfu);
   text += fmt::format("  wait {:.0f}%", 100 * wait_s_ / seconds_);
   const double left = static_cast<double>(std::max<int64_t>(0, options_.steps - metrics.step));
-  text += fmt::format("  ETA {}", DurationText(left * seconds_ / steps_));
+  text += fmt::format("  ETA {}", DurationText(left * (seconds_ / steps_ + paused_s_ / reported_)));
   if (metrics.mem_peak_bytes)
     text +=
         fmt::format("  mem {:.2f} GiB", static_cast<double>(*metrics.mem_peak_bytes) / (1 << 30));

@@ -22,8 +22,8 @@ struct ProgressOptions {
 
 // The progress of a run, shown by rank 0. On a terminal, one line that is overwritten at most ten
 // times a second, and by other messages (see LineStart()); else a line for the first and the last
-// step and every few seconds. Rates and the remaining time are exponential moving averages over
-// about ten seconds.
+// step and every few seconds. Rates are exponential moving averages over about ten seconds; the
+// remaining time is by them and by the pauses between steps so far.
 class Progress {
  public:
   explicit Progress(ProgressOptions options) : options_(std::move(options)) {}
@@ -40,6 +40,9 @@ class Progress {
   double shown_s_ = 0;
   // Exponentially decaying sums over steps.
   double seconds_ = 0, steps_ = 0, tokens_ = 0, samples_ = 0, images_ = 0, wait_s_ = 0;
+  // Of all steps, as evaluations and checkpoints are rare: seconds between steps without outer
+  // steps, which belong to the steps above.
+  double paused_s_ = 0, reported_ = 0, last_outer_s_ = 0;
 };
 
 // A duration, such as "3h05m", "4m09s", "12s".

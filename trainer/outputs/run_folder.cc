@@ -193,8 +193,10 @@ void RefuseLostCheckpoints(const std::string& run_dir, const StepInterval& every
   const std::vector<StepMetrics> steps = ReadMetrics(path);
   bool saved = !steps.empty() && fs::exists(run_dir + "/report.html");  // written after a save
   for (size_t i = 0; i + 1 < steps.size(); ++i) {
-    // A step whose loss is not finite is skipped, and no checkpoint is saved after it.
-    saved |= every.IsDue(steps[i].step) && steps[i].loss && std::isfinite(*steps[i].loss);
+    // A step whose loss or gradients are not finite is skipped, and no checkpoint saved after it.
+    const StepMetrics& step = steps[i];
+    saved |= every.IsDue(step.step) && step.loss && std::isfinite(*step.loss) &&
+             std::isfinite(step.grad_norm.value_or(0));
   }
   if (!saved) return;
   throw DataError(fmt::format(

@@ -61,7 +61,8 @@ void AddFrozen(const RunConfig& config, std::vector<std::string>* lines) {
   for (const auto& [name, factor] :
        {std::pair("vision", factors.vision), std::pair("projector", factors.projector),
         std::pair("llm", factors.llm)}) {
-    if (factor == 1 || !frozen(name) || !adapter.train.empty()) continue;
+    if (factor == 1 || !frozen(name) || !adapter.train.empty() || !config.model.unfreeze.empty())
+      continue;
     lines->push_back(fmt::format(
         "train.lr_factor.{}: {:.3g} has no effect: model.freeze has {}; leave one of them out",
         name, factor, name));
