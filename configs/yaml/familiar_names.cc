@@ -228,10 +228,9 @@ constexpr auto kChoices = std::to_array<FamiliarChoice>({
     {kSchedule, " cosine_with_restarts ",
      "restarts are not supported; write cosine, which is one cycle of it"},
     {kSchedule, " polynomial ", "powers are not supported; write linear, which is that of power 1"},
-    {kSchedule,
-     " inverse_sqrt warmup_stable_decay wsd reduce_lr_on_plateau piecewise_constant "
-     "cosine_warmup_with_min_lr ",
+    {kSchedule, " inverse_sqrt reduce_lr_on_plateau piecewise_constant cosine_warmup_with_min_lr ",
      "that schedule is not supported; choose one of these"},
+    {kSchedule, " warmup_stable_decay ", "write wsd, whose last steps are train.decay"},
     {kTemplate,
      " llava v1 llava_v1 vicuna llava_next llava1_5_hf llava1_6_vicuna_hf llava_next_hf ",
      "write vicuna_v1"},

@@ -221,7 +221,8 @@ void SampleScanner::Encode(ScannedSample& sample) const {
   if (!sample.record.tools.empty() && !chat_template_->takes_tools()) {
     return Refuse(sample, Defect::kBadField,
                   "'tools' is given, for which this data.template has no place; use chatml, "
-                  "qwen2_5 or qwen3, or describe the functions in the system text");
+                  "qwen2_5, qwen3 or qwen3_no_thinking, or describe the functions in the system "
+                  "text");
   }
   try {
     encoded = chat_template_->Encode(sample.record.turns, image_tokens,
