@@ -45,7 +45,7 @@ double AllGatherSeconds(double bytes, int ranks, const LinkModel& link) {
   return steps * (link.latency_s + TransferSeconds(bytes / ranks, link));
 }
 
-double BesideSeconds(double compute_s, const Transfer& transfer, const Cluster& cluster) {
+double BesideSeconds(double compute_s, const CollectiveLoad& transfer, const Cluster& cluster) {
   if (transfer.seconds <= 0) return compute_s;
   if (cluster.multiprocessors == 0) return std::max(compute_s, transfer.seconds);
   const double memory_s =

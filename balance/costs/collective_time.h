@@ -16,12 +16,12 @@ inline double ReduceScatterSeconds(double bytes, int ranks, const LinkModel& lin
 }
 
 // Collectives that run beside kernels.
-struct Transfer {
+struct CollectiveLoad {
   double seconds = 0, bytes = 0;  // bytes: that this rank receives, and sends
 };
 // Seconds of `compute_s` of kernels beside a transfer: the longer of the two, and what the kernels
 // lose to the multiprocessors and the memory bandwidth of the transfer.
-double BesideSeconds(double compute_s, const Transfer& transfer, const Cluster& cluster);
+double BesideSeconds(double compute_s, const CollectiveLoad& transfer, const Cluster& cluster);
 
 // How much longer a step takes because all ranks wait for the slowest: 1 or more.
 double StragglerFactor(const Cluster& cluster, int ranks);

@@ -170,7 +170,7 @@ double CostModel::SumSeconds(const std::vector<TensorAllReduce>& sums,
                              const std::vector<PerRow>& exchanges, const LayerLoad& load,
                              int tensor, double products_s) const {
   const LinkModel& link = tensor == options_.tensor ? tensor_link_ : encoder_link_;
-  Transfer all;
+  CollectiveLoad all;
   if (ExchangesRows()) {
     for (const PerRow& elements : exchanges) {
       const double bytes = static_cast<double>(options_.element_bytes) * elements.At(load);

@@ -78,8 +78,10 @@ ShardedParameters ParametersOfLayer(const CostModel& costs, const Plan& plan, in
 // Collectives of a layer's sharded state beside its passes: weights are gathered for each of the
 // two passes (ZeRO 3), gradients are summed to their shards in each backward (ZeRO 2).
 struct ShardTraffic {
-  Transfer gather, scatter;
-  Transfer both() const { return {gather.seconds + scatter.seconds, gather.bytes + scatter.bytes}; }
+  CollectiveLoad gather, scatter;
+  CollectiveLoad both() const {
+    return {gather.seconds + scatter.seconds, gather.bytes + scatter.bytes};
+  }
 };
 
 ShardTraffic TrafficOf(const CostModel& costs, const Plan& plan, const Cluster& cluster,

@@ -44,7 +44,7 @@ bool Differ(const std::vector<uint64_t>& hashes, const std::vector<int>& groups)
 
 }  // namespace
 
-void RequireSamePlan(const PlannedStep& mine, Communicator& world) {
+void RequireSamePlan(const StepFingerprint& mine, Communicator& world) {
   if (world.size() == 1) return;
   StableHash schedule;
   AddTo(schedule, *mine.schedule);

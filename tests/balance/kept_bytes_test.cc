@@ -162,7 +162,7 @@ TEST_CASE("layers that share out rows keep the bytes that the cost model counts"
     options.tensor = 2;
     options.style.sequence_parallel = true;
     const CostModel costs(model, MakeCluster({}), options);
-    testing::LoneRank group(2);
+    testing::LoneTensorRank group(2);
     for (int layer = 0; layer < costs.num_layers(); ++layer) {
       const LayerSpec& spec = costs.specs()[static_cast<size_t>(layer)];
       if (spec.component != Component::kLanguageModel) continue;

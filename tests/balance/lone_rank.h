@@ -12,11 +12,11 @@ namespace equipoise::testing {
 
 // A group of `size` tensor ranks of which only the first exists; it notes what it exchanges. What
 // would come from the others is what it has itself, or nothing.
-class LoneRank : public SingleCommunicator {
+class LoneTensorRank : public SingleCommunicator {
  public:
   using Bytes = std::vector<double>;
 
-  explicit LoneRank(int size) : size_(size) {}
+  explicit LoneTensorRank(int size) : size_(size) {}
   int size() const override { return size_; }
   Work AllReduce(at::Tensor& tensor, ReduceOp /*op*/) override {
     sums_.push_back(static_cast<double>(tensor.nbytes()));

@@ -14,7 +14,7 @@
 namespace equipoise::testing {
 namespace {
 
-using Bytes = LoneRank::Bytes;
+using Bytes = LoneTensorRank::Bytes;
 
 // Bytes of each all-reduce, and of each gather and scatter of rows.
 struct Exchanged {
@@ -63,7 +63,7 @@ Pass Charged(const ModelConfig& config, const LayerLoad& load, double element_by
 
 Pass Done(const ModelConfig& config, const MicroBatch& batch, at::ScalarType dtype, int tensor,
           bool sequence) {
-  LoneRank group(tensor);
+  LoneTensorRank group(tensor);
   const TestModel model = MakeModel(
       config, dtype, {}, {}, TensorParallel{tensor > 1 ? &group : nullptr, 0, tensor, sequence});
   Pass pass;

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "data/images/image_size.h"
+#include "tests/data/temporary_folder.h"
 
 namespace equipoise {
 
@@ -27,21 +28,5 @@ std::string MakeTiff(ImageSize size, int compression, int orientation = 1);
 // The same file with another size in its header; the checksum is mended.
 std::string WithJpegSize(std::string jpeg, ImageSize size);
 std::string WithPngSize(std::string png, ImageSize size);
-
-// A folder that is removed with its files.
-class TemporaryFolder {
- public:
-  TemporaryFolder();
-  ~TemporaryFolder();
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-
-  const std::string& path() const { return path_; }
-  // The path of a new file that holds `bytes`.
-  std::string Write(const std::string& name, const std::string& bytes) const;
-
- private:
-  std::string path_;
-};
 
 }  // namespace equipoise

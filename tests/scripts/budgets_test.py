@@ -33,6 +33,24 @@ CASES = [
     ("a.py", "exit(1)\n", 0),
 ]
 
+# (texts of headers, number of types that two of them define)
+HEADERS = [
+    (["namespace e {\nstruct A {\n};\n}  // namespace e\n",
+      "namespace e {\nclass A : public B {\n};\n}  // namespace e\n"], 1),
+    (["namespace e {\nstruct A {};\n}  // namespace e\n",
+      "namespace e {\nstruct A {};\n}  // namespace e\n"], 1),
+    (["namespace e {\nclass A;\nstruct B {\n  struct A {\n  };\n};\n}  // namespace e\n",
+      "namespace e {\ntemplate <class T> struct A {\n};\n}  // namespace e\n"], 0),
+    (["namespace e {\nenum class A : int {\n};\n}  // namespace e\n",
+      "namespace f {\nenum class A : int {\n};\n}  // namespace f\n"], 0),
+    (["namespace e {\nnamespace f {\nstruct A {\n};\n}  // namespace f\n"
+      "struct B {\n};\n}  // namespace e\n",
+      "namespace e::f {\nstruct A {\n};\n}  // namespace e::f\n",
+      "namespace e {\nstruct B {\n};\nnamespace {\nstruct C {\n};\n}  // namespace\n"
+      "}  // namespace e\n",
+      "namespace e {\nnamespace {\nstruct C {\n};\n}  // namespace\n}  // namespace e\n"], 2),
+]
+
 
 def main():
     sys.dont_write_bytecode = True
@@ -45,7 +63,12 @@ def main():
         if len(found) != wanted:
             failed += 1
             print(f"{path} {text[:60]!r}: {found}, wanted {wanted}")
-    print(f"{len(CASES) - failed} passed, {failed} failed")
+    for texts, wanted in HEADERS:
+        found = list(script.repeated([(f"{i}.h", text) for i, text in enumerate(texts)]))
+        if len(found) != wanted:
+            failed += 1
+            print(f"{texts}: {found}, wanted {wanted}")
+    print(f"{len(CASES) + len(HEADERS) - failed} passed, {failed} failed")
     return 1 if failed else 0
 
 

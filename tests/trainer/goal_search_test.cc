@@ -176,14 +176,14 @@ TEST_CASE("the plan of the fewest bytes is one of the fastest", "[goal_search][c
   CHECK(quiet.forecast.step_s.p50 >= 0.999 * fast.forecast.step_s.p50);
 }
 
-PlannedConfig Planned(const std::string& path, const std::vector<std::string>& set) {
-  PlannedConfig planned = {path, Config(set), {}};
+ComparedPlan Planned(const std::string& path, const std::vector<std::string>& set) {
+  ComparedPlan planned = {path, Config(set), {}};
   planned.report = PlanRun(planned.config, {});
   return planned;
 }
 
 TEST_CASE("configurations are compared in a row each", "[goal_search][cpu]") {
-  const std::vector<PlannedConfig> planned = {
+  const std::vector<ComparedPlan> planned = {
       Planned("a.yaml", {}), Planned("b.yaml", {"cluster.nodes=2", "parallel.tensor=2"}),
       Planned("c.yaml", {"model.freeze=[vision]", "run.dir=elsewhere"})};
   CHECK(DifferingKeys(planned[0].config, planned[1].config) ==
@@ -221,7 +221,7 @@ TEST_CASE("configurations are compared in a row each", "[goal_search][cpu]") {
           each["step_s"]["p50"]);
   }
   // A list price in USD beside a price of the user's: no best.
-  std::vector<PlannedConfig> prices = {planned[0], planned[0]};
+  std::vector<ComparedPlan> prices = {planned[0], planned[0]};
   prices[1].report.request.cluster.lists_price = true;
   CHECK_FALSE(ComparisonJson(prices)["best"].contains("cost_per_million_samples"));
   CHECK(ComparisonJson(planned)["best"].contains("cost_per_million_samples"));

@@ -51,7 +51,7 @@ PlanTarget TargetOf(const Arguments& arguments) {
 }
 
 // One of several configurations with its plan; an error says which one it is of.
-PlannedConfig PlanOf(const std::string& path, const Arguments& arguments, MpiEnvironment& mpi) {
+ComparedPlan PlanOf(const std::string& path, const Arguments& arguments, MpiEnvironment& mpi) {
   const RunConfig config = Read(path, arguments, mpi);
   PlanReport report;
   try {
@@ -72,7 +72,7 @@ int ComparePlans(const Arguments& arguments, MpiEnvironment& mpi) {
         "--compare: goes with --set, --ranks and --json alone; plan one configuration for --trial, "
         "--explain, --html and --trace");
   }
-  std::vector<PlannedConfig> planned = {PlanOf(arguments.config, arguments, mpi)};
+  std::vector<ComparedPlan> planned = {PlanOf(arguments.config, arguments, mpi)};
   for (const std::string& path : arguments.compare) planned.push_back(PlanOf(path, arguments, mpi));
   PrintComparison(planned, std::cout);
   if (!arguments.json.empty())

@@ -61,22 +61,22 @@ const std::vector<Column>& Columns() {
 bool IsPrice(const Column& column) { return column.key == std::string("cost_per_million_samples"); }
 
 // Prices compare where each is known, and all are the user's or all list prices.
-bool PricesCompare(const std::vector<PlannedConfig>& planned) {
+bool PricesCompare(const std::vector<ComparedPlan>& planned) {
   const Cluster& first = planned.front().report.request.cluster;
-  return std::all_of(planned.begin(), planned.end(), [&](const PlannedConfig& each) {
+  return std::all_of(planned.begin(), planned.end(), [&](const ComparedPlan& each) {
     const Cluster& cluster = each.report.request.cluster;
     return cluster.price_per_device_hour > 0 && cluster.lists_price == first.lists_price;
   });
 }
 
 // The best value of a column; nothing where none is better than another.
-std::optional<double> BestOf(const Column& column, const std::vector<PlannedConfig>& planned) {
+std::optional<double> BestOf(const Column& column, const std::vector<ComparedPlan>& planned) {
   if (column.better == Better::kNeither || (IsPrice(column) && !PricesCompare(planned))) {
     return std::nullopt;
   }
   std::vector<double> values;
   values.reserve(planned.size());
-  for (const PlannedConfig& each : planned) values.push_back(column.value(each.report));
+  for (const ComparedPlan& each : planned) values.push_back(column.value(each.report));
   const auto [least, most] = std::minmax_element(values.begin(), values.end());
   if (*least == *most) return std::nullopt;
   return column.better == Better::kLess ? *least : *most;
@@ -88,9 +88,9 @@ std::string Cell(const Column& column, const PlanReport& report, std::optional<d
   return ReadableNumber(value) + (best && value == *best ? "*" : " ");
 }
 
-void PrintTable(const std::vector<PlannedConfig>& planned, std::ostream& out) {
+void PrintTable(const std::vector<ComparedPlan>& planned, std::ostream& out) {
   size_t name = 13;  // "configuration"
-  for (const PlannedConfig& each : planned) name = std::max(name, each.path.size());
+  for (const ComparedPlan& each : planned) name = std::max(name, each.path.size());
   out << fmt::format("{:<{}}", "configuration", name);
   std::vector<std::vector<std::string>> rows(planned.size());
   for (const Column& column : Columns()) {
@@ -144,7 +144,7 @@ std::vector<std::string> DifferingKeys(const RunConfig& a, const RunConfig& b) {
   return {keys.begin(), keys.end()};
 }
 
-void PrintComparison(const std::vector<PlannedConfig>& planned, std::ostream& out) {
+void PrintComparison(const std::vector<ComparedPlan>& planned, std::ostream& out) {
   PrintTable(planned, out);
   out << "* = the best; GB are sent by a rank in a step, as the mean over the ranks; GPU-days are "
          "those of train.steps\n";
@@ -165,9 +165,9 @@ void PrintComparison(const std::vector<PlannedConfig>& planned, std::ostream& ou
   }
 }
 
-Json ComparisonJson(const std::vector<PlannedConfig>& planned) {
+Json ComparisonJson(const std::vector<ComparedPlan>& planned) {
   Json rows = Json::array(), best = Json::object();
-  for (const PlannedConfig& each : planned) {
+  for (const ComparedPlan& each : planned) {
     Json row = PlanToJson(each.report);
     row["plan"] = DescribeMesh(each.report.best().plan);
     row["differs_in"] = DifferingKeys(planned.front().config, each.config);
@@ -177,7 +177,7 @@ Json ComparisonJson(const std::vector<PlannedConfig>& planned) {
     const std::optional<double> value = BestOf(column, planned);
     if (!value) continue;
     Json paths = Json::array();
-    for (const PlannedConfig& each : planned) {
+    for (const ComparedPlan& each : planned) {
       if (column.value(each.report) == *value) paths.push_back(each.path);
     }
     best[column.key] = paths;

@@ -11,7 +11,7 @@
 namespace equipoise {
 
 // A configuration with its plan.
-struct PlannedConfig {
+struct ComparedPlan {
   std::string path;  // of the file, as it was given
   RunConfig config;
   PlanReport report;
@@ -23,9 +23,9 @@ std::vector<std::string> DifferingKeys(const RunConfig& a, const RunConfig& b);
 
 // Prints a row for each configuration, the best of each column marked, and in which keys the others
 // differ from the first. REQUIRES: there is one.
-void PrintComparison(const std::vector<PlannedConfig>& planned, std::ostream& out);
+void PrintComparison(const std::vector<ComparedPlan>& planned, std::ostream& out);
 
 // The comparison as JSON, with the keys of docs/planner.md.
-Json ComparisonJson(const std::vector<PlannedConfig>& planned);
+Json ComparisonJson(const std::vector<ComparedPlan>& planned);
 
 }  // namespace equipoise

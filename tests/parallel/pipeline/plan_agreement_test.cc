@@ -27,7 +27,7 @@ std::vector<std::string> Agree(const std::vector<Schedule>& schedules,
     const auto rank = static_cast<size_t>(world.rank());
     StableHash hash;
     hash.Add(packs[rank]);
-    PlannedStep step;
+    StepFingerprint step;
     step.hash = hash.value();
     step.items = [&] { return std::vector<PlanItem>{{"pack 0", packs[rank]}}; };
     step.schedule = &schedules[rank];
