@@ -89,7 +89,7 @@ struct Parameter {
 // Trainable parameters come first, then the frozen ones, both in the order given (the order of the
 // layers): the gradients of consecutive layers are one contiguous slice, and an offset in the
 // gradient is the same offset in the other buffers. Each parameter begins at a multiple of
-// Shards::kBlock elements. The list must outlive this object. All buffers are on `device`.
+// kFlatAlignment elements. The list must outlive this object. All buffers are on `device`.
 //
 // Where data ranks share out gradients (ZeRO 2), gradient() is this rank's shard: a slice of each
 // unit, the parameters of a layer; with shared-out values (ZeRO 3) compute() is as well. What a

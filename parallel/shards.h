@@ -19,8 +19,9 @@ struct Range {
 // shard. Pure arithmetic, free of LibTorch; every rank derives the same.
 class Shards {
  public:
-  // Alignment of slices and of parameters, in elements. An element thus has the same place in a
-  // vector register whatever the number of ranks, and squares are summed in the same blocks.
+  // Elements whose squares are summed as one block (parallel/zero/square_nodes.h); a divisor of
+  // kFlatAlignment, to which slices and parameters are aligned. The blocks, and an element's place
+  // in a vector register, are thus the same whatever the number of ranks.
   static constexpr int64_t kBlock = 64;
   // Limit on the number of buckets; larger buffers have larger buckets.
   static constexpr int64_t kMaxBuckets = 128;

@@ -26,8 +26,8 @@ struct LayerMeasurement {
 // Measurements of `equipoise profile` on one device.
 struct Profile {
   std::string device;     // "NVIDIA A100-SXM4-80GB", or the processor's name
-  std::string versions;   // of this program and LibTorch
-  std::string precision;  // fp32 | bf16
+  std::string versions;   // of LibTorch: "LibTorch 2.11.0"
+  std::string precision;  // fp32 | bf16 | fp16
   int threads = 0;        // of the computation
   std::vector<LayerMeasurement> layers;
   double optimizer_s_per_parameter = 0;  // 0: not measured

@@ -24,10 +24,11 @@ struct PlanSearchResult {
   int considered = 0, simulated = 0;
 };
 
-// Searches mesh, chunks, schedule, ZeRO, stages and recomputation for the shortest step that fits
-// the memory. Deterministic: equal requests have equal results on any machine. Plans whose lower
-// bound is longer than the best plans are not simulated. Throws ConfigError, with what to change,
-// where the pins leave no plan.
+// Searches mesh, place of the encoder, chunks, schedule, sequence parallelism, ZeRO and the ranks
+// that share out its state, stages and recomputation for the shortest step that fits the memory.
+// Deterministic: equal requests have equal results on any machine. Plans whose lower bound is
+// longer than the best plans are not simulated. Throws ConfigError, with what to change, where the
+// pins leave no plan.
 PlanSearchResult SearchPlans(const PlanRequest& request);
 
 // Time and memory of a given plan, whether or not it fits the memory; its recomputation is kept.

@@ -12,6 +12,7 @@ namespace equipoise {
 // Reads `head_dim`; where it is absent, `fallback`, or with a fallback of 0 hidden_size over the
 // number of heads, which must divide it. REQUIRES: those two are already in `text`.
 void ParseHeadDim(const ConfigSection& section, int64_t fallback, TextConfig* text);
+// Reads `max_position_embeddings`; `fallback` where it is absent.
 void ParsePositions(const ConfigSection& section, int64_t fallback, TextConfig* text);
 // Reads `sliding_window`; `fallback` where it is absent, and 0 is none, as is null. One that no
 // position is outside of is none either. REQUIRES: positions are already in `text`.

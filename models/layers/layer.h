@@ -21,8 +21,10 @@ namespace equipoise {
 // head and loss.
 //
 // A layer has one input tensor and one output tensor; the chain is
-//   (nothing) -> patch embedding -> [tiles, patches + 1, vision hidden] -> blocks -> projector
-//   -> [image tokens, hidden] -> embedding + splice -> [tokens, hidden] -> blocks -> head.
+//   (nothing) -> patch embedding -> encoder rows -> blocks -> projector
+//   -> [image tokens, hidden] -> embedding + splice -> [tokens, hidden] -> blocks -> head,
+// with encoder rows [tiles, rows of a tile, vision hidden], or [patches, vision hidden] where
+// pictures are taken at their own size.
 // An undefined tensor stands for "no rows" (a micro-batch without tiles, or without tokens).
 //
 // Forward records an autograd graph when gradients are enabled. The graph ends at the layer: Stage

@@ -100,15 +100,6 @@ double LayerSpec::BackwardFlops(const LayerLoad& load, bool trained) const {
          0.5 * attention.attention_flops_per_pair * load.token_pairs;
 }
 
-int64_t LayerSpec::SavedBytes(const LayerLoad& load, int64_t element_bytes) const {
-  double elements = 0, fp32 = 0;
-  for (const HalfCost* half : {&attention, &mlp}) {
-    elements += half->input.At(load) + half->saved.At(load) + half->saved_weights.At(load);
-    fp32 += half->saved_fp32.At(load);
-  }
-  return static_cast<int64_t>(elements) * element_bytes + static_cast<int64_t>(fp32) * 4;
-}
-
 void LayerSpec::AddTensor(const std::string& suffix, std::vector<int64_t> sizes, const Init& init) {
   parameters.push_back({name + "." + suffix, std::move(sizes), init, 0, {}});
 }

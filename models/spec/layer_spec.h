@@ -109,8 +109,6 @@ struct LayerSpec {
   // Input and weight gradients, the latter of what is trained, nothing in a frozen layer: as much
   // as forward each. Causal attention recomputes its scores: 2.5 times.
   double BackwardFlops(const LayerLoad& load, bool trained = true) const;
-  // Bytes kept from forward to backward by a layer that is trained and saves everything.
-  int64_t SavedBytes(const LayerLoad& load, int64_t element_bytes) const;
   // Bytes of the output, which is sent when the next layer is on another rank.
   int64_t BoundaryBytes(const LayerLoad& load, int64_t element_bytes) const {
     return output.Elements(load) * element_bytes;

@@ -82,7 +82,7 @@ class Nf4Weight : public PackedWeight {
     absmax_codes_ = part(whole.absmax_codes, 1);
     absmax2_ = whole.absmax2.to(device);
     offset_ = whole.offset;
-    tables_ = at::cat({Table(Nf4Values(), device), Table(DynamicValues(), device)});
+    tables_ = at::cat({Table(Nf4Values(), device), Table(DynamicMap(/*is_signed=*/true), device)});
   }
 
   at::Tensor Unpacked(at::ScalarType dtype) const override {
@@ -248,8 +248,6 @@ const std::vector<float>& Nf4Values() {
   return kValues;
 }
 
-const std::vector<float>& DynamicValues() { return DynamicMap(/*is_signed=*/true); }
-
 Nf4Blocks QuantizeNf4(const at::Tensor& matrix) {
   const at::Tensor flat = matrix.contiguous().flatten();
   const int64_t count = flat.numel(), blocks = (count + kNf4Block - 1) / kNf4Block;
@@ -283,7 +281,7 @@ Nf4Blocks QuantizeNf4(const at::Tensor& matrix) {
   const auto* scales = centred.const_data_ptr<float>();
   result.absmax_codes = at::empty({blocks}, at::kByte);
   result.absmax2 = at::empty({(blocks + kNf4Nested - 1) / kNf4Nested}, at::kFloat);
-  const std::vector<float> nested = Middles(DynamicValues());
+  const std::vector<float> nested = Middles(DynamicMap(/*is_signed=*/true));
   for (int64_t first = 0; first < blocks; first += kNf4Nested) {
     const int64_t here = std::min(kNf4Nested, blocks - first);
     const float most = LargestOf(scales + first, here);
@@ -300,7 +298,7 @@ Nf4Blocks QuantizeNf4(const at::Tensor& matrix) {
 at::Tensor ScalesOf(const Nf4Blocks& blocks) {
   const at::Tensor group =
       at::arange(blocks.absmax_codes.numel(), at::kLong).div_(kNf4Nested, "floor");
-  return Table(DynamicValues(), at::kCPU)
+  return Table(DynamicMap(/*is_signed=*/true), at::kCPU)
       .index_select(0, blocks.absmax_codes.to(at::kInt))
       .mul_(blocks.absmax2.index_select(0, group))
       .add_(blocks.offset);

@@ -36,13 +36,12 @@ struct Nf4Blocks {
   at::Tensor absmax2;       // [blocks / 256, rounded up] fp32
   float offset = 0;
 };
+// REQUIRES: `matrix` is fp32 on the CPU, of any shape, with an element at least.
 Nf4Blocks QuantizeNf4(const at::Tensor& matrix);
 // The scales of all blocks, fp32.
 at::Tensor ScalesOf(const Nf4Blocks& blocks);
 
-// The 16 values of NF4 (QLoRA, appendix E), and the 256 of bitsandbytes' signed dynamic map (8-bit
-// optimizers, Dettmers et al. 2022, section 2.1); ascending.
+// The 16 values of NF4 (QLoRA, appendix E), ascending.
 const std::vector<float>& Nf4Values();
-const std::vector<float>& DynamicValues();
 
 }  // namespace equipoise

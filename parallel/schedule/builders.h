@@ -25,7 +25,7 @@ Schedule BuildGPipe(const StageGraph& graph, int micro_batches);
 // Cornstarch, arXiv 2503.11367). Stages that share a rank run one after the other.
 // REQUIRES: no path through the stages returns to a rank that it has left.
 Schedule Build1F1B(const StageGraph& graph, int micro_batches);
-// ZB-H1 (arXiv 2401.10241, section 3.1): 1F1B with split backwards. The input gradient I runs at
+// ZB-H1 (arXiv 2401.10241, section 2.1): 1F1B with split backwards. The input gradient I runs at
 // once, since the rank before waits for it; the weight gradient W is delayed by one micro-batch for
 // each rank in front, so that it fills the cool-down bubble of 1F1B. No rank keeps more
 // micro-batches than the first rank of 1F1B. REQUIRES: as 1F1B; an encoder's backwards stay whole.

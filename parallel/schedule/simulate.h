@@ -33,7 +33,7 @@ struct SimulationCosts {
   std::function<double(int stage, int micro_batch)> deferred_bytes;
 };
 
-// Seconds of a compute op, REDUCE or OPT.
+// Seconds of a compute op, REDUCE, OPT or GATHER, with the default of SimulationCosts::seconds.
 double SecondsOfOp(const SimulationCosts& costs, const Op& op);
 
 // A schedule run in simulated time. Times in seconds from the start of the step.

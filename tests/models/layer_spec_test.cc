@@ -49,7 +49,6 @@ TEST_CASE("a layer's costs are those counted by hand", "[models][cpu]") {
   const LayerSpec& vision = specs[1];
   CHECK(vision.ForwardFlops(load) ==
         3 * (2.0 * 65 * (4 * 256 * 256 + 2 * 256 * 1024) + 2 * 2.0 * 65 * 65 * 256));
-  CHECK(vision.SavedBytes(load, 4) == 4 * 3 * 65 * (10 * 256 + 2 * 1024 + 8));
   // Of a tile, as they were counted before patches were the unit.
   CHECK(patches.mlp.passes[0].elements.At(load) == 3 * 64.0 * 588);
   CHECK(patches.mlp.passes[1].elements.At(load) == 3 * 64.0 * 256);
@@ -75,13 +74,11 @@ TEST_CASE("a layer's costs are those counted by hand", "[models][cpu]") {
   CHECK(decoder.BackwardFlops(load) == 2 * decoder.ForwardFlops(load) + 2.0 * 256 * 55);
   const LayerSpec& head = specs.back();
   CHECK(head.ForwardFlops(load) == 2.0 * 10 * 2048 * 256);
-  CHECK(head.SavedBytes(load, 4) == 4 * 10 * (3 * 256 + 1));
   // The head alone works on targets only; it keeps its whole input.
   LayerLoad half = load;
   half.targets = 5;
   CHECK(head.ForwardFlops(half) == 2.0 * 5 * 2048 * 256);
   CHECK(head.BackwardFlops(half) == head.BackwardFlops(load) / 2);
-  CHECK(head.SavedBytes(half, 4) == 4 * (10 * 256 + 5 * (2 * 256 + 1)));
   CHECK(head.BoundaryBytes(half, 4) == head.BoundaryBytes(load, 4));
   CHECK(decoder.ForwardFlops(half) == decoder.ForwardFlops(load));
   // Without tiles the vision layers cost nothing, without tokens the others.

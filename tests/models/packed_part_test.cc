@@ -10,6 +10,7 @@
 
 #include "configs/base/error.h"
 #include "models/weights/safetensors.h"
+#include "parallel/kernels/dynamic_map.h"
 #include "tests/skip_case.h"
 
 namespace equipoise {
@@ -56,7 +57,7 @@ TEST_CASE("a block of zeros stays zero", "[packed][cpu]") {
 }
 
 TEST_CASE("the dynamic map has 256 ascending values between -1 and 1", "[packed][cpu]") {
-  const std::vector<float>& values = DynamicValues();
+  const std::vector<float>& values = DynamicMap(/*is_signed=*/true);
   REQUIRE(values.size() == 256);
   CHECK(std::is_sorted(values.begin(), values.end()));
   CHECK(values.front() == Approx(-0.99296875));
@@ -94,7 +95,7 @@ TEST_CASE("NF4 is bitsandbytes' to the bit", "[packed][cpu]") {
   const std::string root = fixtures;
   const SafetensorsReader tables(root + "/quant/tables.safetensors");
   CHECK(tables.Read("nf4").equal(at::tensor(Nf4Values())));
-  CHECK(tables.Read("dynamic_signed").equal(at::tensor(DynamicValues())));
+  CHECK(tables.Read("dynamic_signed").equal(at::tensor(DynamicMap(/*is_signed=*/true))));
   const SafetensorsReader matrices(root + "/quant/four_bit.safetensors");
   for (const std::string name : {"gauss", "outliers", "wide_range", "ragged", "edge"}) {
     INFO(name);

@@ -39,6 +39,7 @@ class CheckRun {
 
   // Logits [B, T, vocabulary] fp32; zeros at masked positions.
   at::Tensor Logits();
+  // The sum of weighted token losses over CheckInputs::total_weight. Collective.
   double Loss();
   // The loss; the gradients of the whole batch are left in the parameters.
   double LossAndGradients();
