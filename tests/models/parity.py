@@ -127,6 +127,12 @@ def noise_floors(own, exact):
     return floors
 
 
+def worst_floors(draws, exact):
+    """noise_floors() of several of Transformers' own runs, the worst of each kind."""
+    floors = [noise_floors(own, exact) for own in draws]
+    return {of_kind: max(each[of_kind] for each in floors) for of_kind in floors[0]}
+
+
 def strip(tensors, prefix):
     return {name[len(prefix):]: t for name, t in tensors.items() if name.startswith(prefix)}
 
@@ -206,7 +212,5 @@ def check_bf16(report, case):
     report.add(what, "all gradients", error, BF16["gradient"])
     own = max(overall_error(run[2], grads) for run in case.bf16)
     report.add(what, "all gradients / own", error / own, 1.5)
-    floors = [noise_floors(run[2], grads) for run in case.bf16]
     compare_tensors(report, what, "gradients", mine, grads,
-                    {each: max(of_run[each] for of_run in floors) for each in floors[0]},
-                    BF16["gradient"])
+                    worst_floors([run[2] for run in case.bf16], grads), BF16["gradient"])

@@ -55,9 +55,7 @@ def recipe(report, case, ours, name, steps):
                        for model in (case.exact, copy.deepcopy(case.exact).float()))
         # AdamW makes steps of lr of a gradient that is rounding alone: two runs of Transformers in
         # single precision, on the fixtures' machine and here, are two samples of how far.
-        runs = [parity.noise_floors(own, exact)
-                for own in (load(case.folder, "after_recipe_b.safetensors"), here)]
-        floors = {kind: max(each[kind] for each in runs) for kind in runs[0]}
+        floors = parity.worst_floors([load(case.folder, "after_recipe_b.safetensors"), here], exact)
         parity.compare_tensors(
             report,
             what,
