@@ -10,6 +10,16 @@
 namespace equipoise {
 namespace {
 
+// In fp32, of a layer that computes nothing again.
+double KeptBytes(const LayerSpec& layer, const LayerLoad& load) {
+  double elements = 0;
+  for (const HalfCost* half : {&layer.attention, &layer.mlp}) {
+    elements += half->input.At(load) + half->saved.At(load) + half->saved_weights.At(load) +
+                half->saved_fp32.At(load);
+  }
+  return 4 * elements;
+}
+
 TEST_CASE("presets have the published numbers of parameters", "[models][cpu]") {
   // Billions, as the model cards state them: vision and language parts with the projector.
   const std::map<std::string, double> published = {
@@ -49,6 +59,7 @@ TEST_CASE("a layer's costs are those counted by hand", "[models][cpu]") {
   const LayerSpec& vision = specs[1];
   CHECK(vision.ForwardFlops(load) ==
         3 * (2.0 * 65 * (4 * 256 * 256 + 2 * 256 * 1024) + 2 * 2.0 * 65 * 65 * 256));
+  CHECK(KeptBytes(vision, load) == 4 * 3 * 65 * (10 * 256 + 2 * 1024 + 8));
   // Of a tile, as they were counted before patches were the unit.
   CHECK(patches.mlp.passes[0].elements.At(load) == 3 * 64.0 * 588);
   CHECK(patches.mlp.passes[1].elements.At(load) == 3 * 64.0 * 256);
@@ -74,11 +85,13 @@ TEST_CASE("a layer's costs are those counted by hand", "[models][cpu]") {
   CHECK(decoder.BackwardFlops(load) == 2 * decoder.ForwardFlops(load) + 2.0 * 256 * 55);
   const LayerSpec& head = specs.back();
   CHECK(head.ForwardFlops(load) == 2.0 * 10 * 2048 * 256);
+  CHECK(KeptBytes(head, load) == 4 * 10 * (3 * 256 + 1));
   // The head alone works on targets only; it keeps its whole input.
   LayerLoad half = load;
   half.targets = 5;
   CHECK(head.ForwardFlops(half) == 2.0 * 5 * 2048 * 256);
   CHECK(head.BackwardFlops(half) == head.BackwardFlops(load) / 2);
+  CHECK(KeptBytes(head, half) == 4 * (10 * 256 + 5 * (2 * 256 + 1)));
   CHECK(head.BoundaryBytes(half, 4) == head.BoundaryBytes(load, 4));
   CHECK(decoder.ForwardFlops(half) == decoder.ForwardFlops(load));
   // Without tiles the vision layers cost nothing, without tokens the others.

@@ -17,8 +17,7 @@
 namespace equipoise {
 namespace {
 
-// Each run takes up to six of the 256 numbers of groups that there are.
-constexpr int kMostRounds = 3, kMostRuns = kMostTrials;
+constexpr int kMostRounds = 3;                    // of no more than kMostTrials runs in all
 constexpr int kWarmUpSteps = 1, kTimedSteps = 2;  // of each round
 
 int RanksOfTrial(const RunConfig& config, int ranks, const MpiEnvironment& mpi) {
@@ -46,7 +45,7 @@ PlanReport PlanByTrial(const RunConfig& config, int ranks, int trials, MpiEnviro
     timer.UsePacks({report.tiles, report.tokens}, report.global_batch());
     std::vector<ScoredPlan> best = report.search.plans;
     best.resize(std::min(best.size(), static_cast<size_t>(trials)));
-    const int rounds = std::clamp(kMostRuns / std::max(1, trials), 1, kMostRounds);
+    const int rounds = std::clamp(kMostTrials / std::max(1, trials), 1, kMostRounds);
     RankByTrials(TryPlans(best, rounds, run), report);
   });
 }

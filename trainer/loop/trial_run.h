@@ -7,6 +7,7 @@ namespace equipoise {
 
 class MpiEnvironment;
 
+// Each run of a plan takes up to six of the 256 numbers that groups of ranks have in a process.
 constexpr int kMostTrials = 40;
 
 // The plan of a configuration for the started ranks, chosen by running the search's `trials` best

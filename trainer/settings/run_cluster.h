@@ -29,11 +29,11 @@ void UseMachines(const std::vector<int>& machines, int64_t least, ClusterConfig&
 
 // A GPU, as described by its driver.
 struct GpuFacts {
-  std::string name;          // such as "NVIDIA H200"
-  int64_t memory_bytes = 0;  // in total
-  int on_machine = 1;        // number of GPUs of the machine
-  int ranks = 1;             // that share it, and its memory
-  int64_t machine_bytes = MachineMemoryBytes();
+  std::string name;                              // such as "NVIDIA H200"
+  int64_t memory_bytes = 0;                      // in total
+  int on_machine = 1;                            // number of GPUs of the machine
+  int ranks = 1;                                 // that share it, and its memory
+  int64_t machine_bytes = MachineMemoryBytes();  // memory of its machine
 };
 
 // Replaces preset `local` on a machine with GPUs: sets the preset of this GPU, its memory where it
