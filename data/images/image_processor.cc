@@ -42,6 +42,16 @@ PatchGrid Squares(const Resizing& from, double factor, double least, double most
   return {static_cast<int64_t>(rows), static_cast<int64_t>(columns)};
 }
 
+// Refuses a picture whose square would take hours to resize where it is padded:
+// data.limits.image_pixels bounds the picture's own pixels alone.
+void RequireSquare(ImageSize size, ImageSpec::Fit fit) {
+  constexpr int64_t kLongest = 65'535;  // as long as a JPEG or GIF can be
+  if (fit != ImageSpec::Fit::kPad || size.width == size.height) return;
+  if (std::max(size.width, size.height) <= kLongest) return;
+  throw ImageError(fmt::format("{} x {} pixels: a side is above {}, too long to be made a square",
+                               size.width, size.height, kLongest));
+}
+
 }  // namespace
 
 int64_t ImageProcessor::LeastTokens(const Video& video) const {
@@ -53,12 +63,18 @@ int64_t ImageProcessor::LeastTokens(const Video& video) const {
 PictureLoad ImageProcessor::Measure(ImageSize size, int64_t pictures) const {
   EQUIPOISE_CHECK(spec_.takes_pictures(), "the model takes no pictures");
   if (spec_.lists_grids()) return spec_.LoadOfGrid(GridOf(size, pictures));
-  if (spec_.kind == ImageSpec::Kind::kSquare) return spec_.LoadOfTiles(1);
+  if (spec_.kind == ImageSpec::Kind::kSquare) {
+    RequireSquare(size, spec_.fit);
+    return spec_.LoadOfTiles(1);
+  }
   return spec_.LoadOfTiles(CountTiles(size, tiles_, pictures, spec_.tile_size));
 }
 
 PatchGrid ImageProcessor::GridOf(ImageSize size, int64_t pictures) const {
-  if (spec_.lone_tiles && pictures > 1) return OnlySquare(spec_);
+  if (spec_.lone_tiles && pictures > 1) {
+    RequireSquare(size, spec_.fit);
+    return OnlySquare(spec_);
+  }
   if (!spec_.has_grids()) return {size.height, size.width};
   const PatchGrid squares =
       Squares({static_cast<double>(size.height), static_cast<double>(size.width), 1, 1},

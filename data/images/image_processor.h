@@ -27,7 +27,8 @@ class ImageProcessor {
   // The fewest tokens that a picture can have, and a video.
   int64_t least_tokens() const { return spec_.tokens_per_tile; }
   int64_t LeastTokens(const Video& video) const;
-  // The load of one of a record's `pictures`. REQUIRES: spec().takes_pictures().
+  // The load of one of a record's `pictures`. Throws ImageError as GridOf() does, and for one that
+  // is padded to a square and has a side above 65,535. REQUIRES: spec().takes_pictures().
   PictureLoad Measure(ImageSize size, int64_t pictures) const;
   // What a micro-batch lists of a picture, where spec().lists_grids(). The patches, where
   // spec().has_grids(): both sides rounded to whole squares of patches and kept between the spec's

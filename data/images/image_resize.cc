@@ -56,13 +56,22 @@ int32_t FixedPoint(double weight) {
   return static_cast<int32_t>(weight * (1 << kPrecision) + (weight < 0 ? -0.5 : 0.5));
 }
 
-// The taps of an axis. The kernel is widened by the factor of reduction (antialiasing), and its
-// weights sum to one. An axis that keeps its length is left as it is: that costs a tap of weight
-// one.
-Taps MakeTaps(int64_t from, int64_t to, const Kernel& kernel) {
+// Positions along an axis.
+struct Range {
+  int64_t first, count;
+};
+
+// The taps of those outputs of an axis that are wanted, and of no others: the whole axis may be far
+// too long for memory, where a thin picture is enlarged and cropped. The kernel is widened by the
+// factor of reduction (antialiasing), and its weights sum to one. An axis that keeps its length is
+// left as it is: that costs a tap of weight one.
+Taps MakeTaps(int64_t from, int64_t to, Range wanted, const Kernel& kernel) {
+  const auto count = static_cast<size_t>(wanted.count);
   if (from == to) {
-    Taps same{std::vector<Tap>(static_cast<size_t>(to)), {1 << kPrecision}};
-    for (int64_t i = 0; i < to; ++i) same.taps[static_cast<size_t>(i)] = {i, 1, 0};
+    Taps same{std::vector<Tap>(count), {1 << kPrecision}};
+    for (size_t i = 0; i < count; ++i) {
+      same.taps[i] = {wanted.first + static_cast<int64_t>(i), 1, 0};
+    }
     return same;
   }
   const double scale = static_cast<double>(from) / static_cast<double>(to);
@@ -70,10 +79,10 @@ Taps MakeTaps(int64_t from, int64_t to, const Kernel& kernel) {
   const double support = kernel.support * widening;
   const double narrowing = 1.0 / widening;
   Taps result;
-  result.taps.reserve(static_cast<size_t>(to));
-  result.weights.reserve(static_cast<size_t>(static_cast<double>(to) * (2 * support + 1)));
+  result.taps.reserve(count);
+  result.weights.reserve(static_cast<size_t>(static_cast<double>(count) * (2 * support + 1)));
   std::vector<double> weights;
-  for (int64_t i = 0; i < to; ++i) {
+  for (int64_t i = wanted.first; i < wanted.first + wanted.count; ++i) {
     const double centre = (static_cast<double>(i) + 0.5) * scale;
     // Cut off, not rounded, as Pillow's casts do.
     const auto begins = static_cast<int64_t>(std::trunc(centre - support + 0.5));
@@ -90,13 +99,6 @@ Taps MakeTaps(int64_t from, int64_t to, const Kernel& kernel) {
       result.weights.push_back(FixedPoint(sum != 0 ? weight / sum : weight));
   }
   return result;
-}
-
-// The taps of `count` outputs from `first` on.
-Taps Part(Taps taps, int64_t first, int64_t count) {
-  const auto begin = taps.taps.begin() + first;
-  taps.taps = std::vector<Tap>(begin, begin + count);
-  return taps;
 }
 
 // The first input that taps need, and the end of those.
@@ -284,10 +286,6 @@ class PaddedRows {
   std::vector<uint8_t> padding_, rows_;
 };
 
-struct Range {
-  int64_t first, count;
-};
-
 // Resamples the width of a range of rows, to rows without gaps in an order.
 template <class Rows>
 void ResizeWidth(Rows& rows, Range range, const Taps& taps, RowOrder order, uint8_t* to) {
@@ -323,9 +321,9 @@ void Resize(Rows& from, const Sizes& sizes, const ImageWindow& window, RowOrder 
   const int64_t to_bytes = window.size.width * kChannels;
   const Kernel kernel = KernelOf(sizes.filter);
   const Taps columns =
-      Part(MakeTaps(sizes.from.width, sizes.to.width, kernel), window.left, window.size.width);
+      MakeTaps(sizes.from.width, sizes.to.width, {window.left, window.size.width}, kernel);
   const Taps rows =
-      Part(MakeTaps(sizes.from.height, sizes.to.height, kernel), window.top, window.size.height);
+      MakeTaps(sizes.from.height, sizes.to.height, {window.top, window.size.height}, kernel);
   const auto mix = [&rows](const uint8_t* first, int64_t row_bytes, const Tap& tap, uint8_t* to) {
     MixRows(first, row_bytes, tap, rows.weights.data() + tap.weight, to);
   };

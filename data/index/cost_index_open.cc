@@ -335,7 +335,8 @@ std::string DescribeTooLong(const CostIndex& index, const std::vector<SourceConf
     if (cost.defect != Defect::kTooManyTokens && cost.defect != Defect::kNothingTrained) continue;
     const AnnotationFile& file =
         files.try_emplace(cost.source, sources[cost.source].annotations).first->second;
-    const ScannedSample sample = scanner.Scan(cost.source, file.Record(cost.offset, cost.bytes));
+    const ScannedSample sample = scanner.Scan(
+        cost.source, file.Record(cost.offset, cost.bytes, options.limits.record_bytes));
     if (sample.defect != Defect::kNone || sample.full_tokens <= max_tokens) continue;
     ++longer;
     least = std::min(least, sample.full_tokens);
@@ -352,7 +353,9 @@ std::string ReasonOf(const SampleCost& cost, const std::vector<SourceConfig>& so
   if (cost.defect == Defect::kLineTooLong) return "";
   const AnnotationFile file(sources[cost.source].annotations);
   const SampleScanner scanner(sources, options, &chat_template);
-  return scanner.Scan(cost.source, file.Record(cost.offset, cost.bytes)).reason;
+  return scanner
+      .Scan(cost.source, file.Record(cost.offset, cost.bytes, options.limits.record_bytes))
+      .reason;
 }
 
 [[noreturn]] void FailBad(const CostIndex& index, const std::vector<SourceConfig>& sources,

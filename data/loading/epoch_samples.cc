@@ -22,6 +22,12 @@ int64_t FirstRecord(const CostIndex& index, int64_t source) {
   return begin;
 }
 
+// As many of `all` as a share says, rounded down; a product that should be a whole number may be
+// stored a little below it, as 0.29 * 100 is.
+int64_t PartOf(int64_t all, double share) {
+  return static_cast<int64_t>(share * static_cast<double>(all) + 1e-6);
+}
+
 }  // namespace
 
 int64_t RepeatedSources::SamplesOf(int64_t records) const {
@@ -38,12 +44,11 @@ EpochSamples::EpochSamples(const CostIndex* index, const std::vector<RepeatedSou
     Block block{places, places, FirstRecord(*index, source), 0, 0, std::nullopt, 0};
     block.records = FirstRecord(*index, source + group.sources) - block.first;
     block.whole = static_cast<int64_t>(group.times);
-    auto part = static_cast<int64_t>((group.times - static_cast<double>(block.whole)) *
-                                     static_cast<double>(block.records));
+    int64_t part = PartOf(block.records, group.times - static_cast<double>(block.whole));
     const int64_t limit = group.SamplesOf(block.records);
     const bool fixed = limit > 0 || block.whole == 0;
     if (limit > 0) {
-      const auto samples = static_cast<int64_t>(group.times * static_cast<double>(limit));
+      const int64_t samples = PartOf(limit, group.times);
       block.whole = samples / std::max<int64_t>(block.records, 1);
       part = samples % std::max<int64_t>(block.records, 1);
     }

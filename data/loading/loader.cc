@@ -214,7 +214,9 @@ const CostIndex& Dataset::index() const { return *impl_->index; }
 
 ScannedSample Dataset::Impl::Scan(int64_t sample, std::vector<std::string>* pictures) const {
   const SampleCost& cost = (*index)[sample];
-  return scanner.Scan(cost.source, files[cost.source].Record(cost.offset, cost.bytes), pictures);
+  const int64_t longest = scanner.options().limits.record_bytes;
+  return scanner.Scan(cost.source, files[cost.source].Record(cost.offset, cost.bytes, longest),
+                      pictures);
 }
 
 // Decodes into `pixels` (room for all pictures of the sample), or nowhere when it is null. Returns

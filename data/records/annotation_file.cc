@@ -57,6 +57,8 @@ void RefuseOtherKinds(const TextFile& file) {
        "datasets.Dataset.from_file(FILE).to_json(\"FILE.jsonl\"))"},
   }};
   const std::string head = ReadAt(file, 0, 512);
+  const bool tar = head.find("ustar", 257) == 257;
+  if (tar && IsShardName(file.path)) return;  // begins with its first member's name, any text
   for (const auto& [magic, what] : kKinds) {
     if (head.starts_with(magic) && !(magic == "PAR1" && IsParquetName(file.path)))
       Refuse(file, what);
@@ -75,7 +77,7 @@ void RefuseOtherKinds(const TextFile& file) {
   if (IsUtf16(head) && !IsShardName(file.path))
     Refuse(file, "is text in UTF-16; write it in UTF-8: iconv -f UTF-16 -t UTF-8 FILE > NEW");
   const size_t name = head.find('\0');  // no text holds a NUL
-  if (name < 257 && head.find("ustar", 257) == 257 && !IsShardName(file.path))
+  if (name < 257 && tar && !IsShardName(file.path))
     Refuse(file, "is a tar archive; a shard's name ends in .tar");
 }
 
@@ -210,11 +212,15 @@ AnnotationFile::AnnotationFile(const std::string& path) : file_(path) {
     parquet_ = std::make_unique<ParquetFile>(path, file_.bytes);
   } else {
     form_ = IsShardName(path) ? AnnotationForm::kShard : FormOf(file_);
+    // Of no bytes no range is ever read, so that nothing else would tell.
+    if (form_ == AnnotationForm::kShard && file_.bytes == 0)
+      Refuse(file_, "holds no samples: it is empty; download it again");
   }
 }
 
-std::string AnnotationFile::Record(uint64_t offset, uint64_t bytes) const {
-  if (parquet_ == nullptr) return ReadAt(file_, offset, bytes);
+std::string AnnotationFile::Record(uint64_t offset, uint64_t bytes, int64_t longest) const {
+  if (parquet_ == nullptr)
+    return ReadAt(file_, offset, std::min(bytes, static_cast<uint64_t>(longest) + 1));
   return parquet_->Row(static_cast<int64_t>(offset) / parquet_->stride());
 }
 

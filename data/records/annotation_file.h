@@ -45,8 +45,9 @@ class AnnotationFile {
   // object must outlive the reader. An array or a shard is scanned whole at the first call, which
   // throws DataError where its structure is damaged.
   std::unique_ptr<RecordReader> Read(int64_t begin, int64_t end, int64_t longest) const;
-  // The text of the record that such a reader found at `offset`. Throws DataError.
-  std::string Record(uint64_t offset, uint64_t bytes) const;
+  // The text of the record that such a reader found at `offset`; of one above `longest` bytes as
+  // much as shows that. Throws DataError.
+  std::string Record(uint64_t offset, uint64_t bytes, int64_t longest) const;
 
  private:
   // Found at first use, by whichever thread needs them.

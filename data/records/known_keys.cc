@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "configs/base/json.h"
+#include "data/records/record_turns.h"
 #include "data/records/refusal.h"
 
 namespace equipoise {
@@ -79,19 +80,21 @@ OrderedJson TurnOf(OrderedJson turn, const RecordTags& tags, size_t number) {
   return turn;
 }
 
-OrderedJson TurnsOf(const OrderedJson& turns, const RecordKeys& keys, const std::string& key) {
-  if (!keys.tags) return turns;
+OrderedJson TurnsOf(const OrderedJson& given, const RecordKeys& keys, const std::string& key) {
+  OrderedJson turns = given.is_object() ? Transposed(given) : given;
   if (!turns.is_array()) RefuseColumn(key, "messages", "is no list");
+  if (!keys.tags) return turns;
   OrderedJson known = OrderedJson::array();
   for (const OrderedJson& turn : turns) known.push_back(TurnOf(turn, *keys.tags, known.size() + 1));
   return known;
 }
 
-// Tags alone: the record has the keys of a conversation itself.
+// Tags alone: the record has the keys of a conversation itself; in Parquet of mixed forms all have
+// all keys, those of other forms null.
 OrderedJson WithTurns(OrderedJson object, const RecordKeys& keys) {
   for (const char* key : {"conversations", "messages"}) {
     const auto found = object.find(key);
-    if (found != object.end()) *found = TurnsOf(*found, keys, key);
+    if (found != object.end() && !found->is_null()) *found = TurnsOf(*found, keys, key);
   }
   return object;
 }

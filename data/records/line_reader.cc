@@ -43,7 +43,10 @@ std::string ReadAt(const TextFile& file, uint64_t offset, uint64_t bytes) {
 LineReader::LineReader(const TextFile* file, int64_t begin, int64_t end, int64_t longest_line)
     : file_(file), end_(std::min(end, file->bytes)), longest_(longest_line), offset_(begin) {
   if (begin == 0) {
-    if (ReadAt(*file, 0, kByteOrderMark.size()) == kByteOrderMark) offset_ = kByteOrderMark.size();
+    if (ReadAt(*file, 0, kByteOrderMark.size()) != kByteOrderMark) return;
+    offset_ = kByteOrderMark.size();
+    // Of a range that ends within the mark, too: no other range has the first line.
+    if (end_ > 0) end_ = std::min(std::max(end_, offset_ + 1), file->bytes);
     return;
   }
   // The line that covers the byte before `begin` belongs to the range before. Not looked for beyond

@@ -21,7 +21,8 @@ struct TextFile {
 
 // Reader of the lines of a file that begin in [begin, end), by pread: a file that is truncated
 // while it is read gives short lines, not SIGBUS. Blank lines are counted and skipped; a byte order
-// mark is no part of the first line. Memory is bounded by the longest line allowed.
+// mark is no part of the first line, which counts as if it began at 0. Memory is bounded by the
+// longest line allowed.
 class LineReader : public RecordReader {
  public:
   // `file` must outlive this object.

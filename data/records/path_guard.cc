@@ -168,7 +168,7 @@ std::string ImageFolder::Relative(const std::string& path) const {
        {std::filesystem::path(path_), std::filesystem::canonical(path_, error)}) {
     std::string begin = root.string();
     while (begin.ends_with('/')) begin.pop_back();
-    if (!begin.empty() && path.starts_with(begin + "/")) return path.substr(begin.size() + 1);
+    if (!root.empty() && path.starts_with(begin + "/")) return path.substr(begin.size() + 1);
   }
   return "";
 }

@@ -137,21 +137,24 @@ class ObjectWriter {
   // The text with the next of them in place. What is put there is not looked through again.
   std::string Written(std::string_view text) {
     std::string out;
-    while (true) {
-      const size_t name = next_name_ < objects_.names.size() ? text.find(kName) : text.npos;
-      const size_t box = next_box_ < objects_.boxes.size() ? text.find(kBox) : text.npos;
-      const size_t at = std::min(name, box);
-      out += text.substr(0, at);
-      if (at == text.npos) return out;
-      if (name < box) {
+    size_t done = 0;  // of the text
+    // Each place is looked at once: a search for either would run to the text's end at each step.
+    for (size_t at = text.find('<'); at != text.npos; at = text.find('<', at + 1)) {
+      const std::string_view rest = text.substr(at);
+      if (next_name_ < objects_.names.size() && rest.starts_with(kName)) {
+        out += text.substr(done, at - done);
         out += form_.before_name;
         out += objects_.names[next_name_++];
         out += form_.after_name;
-      } else {
+        done = at + kName.size();
+      } else if (next_box_ < objects_.boxes.size() && rest.starts_with(kBox)) {
+        out += text.substr(done, at - done);
         out += TextOf(next_box_++);
+        done = at + kBox.size();
       }
-      text.remove_prefix(at + (name < box ? kName : kBox).size());
     }
+    out += text.substr(done);
+    return out;
   }
 
  private:

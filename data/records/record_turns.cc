@@ -276,18 +276,6 @@ class TurnReader {
   std::optional<nlohmann::ordered_json> ordered_;
 };
 
-// A list of objects that is stored as an object of lists, as the datasets library does in Parquet;
-// null where it is none.
-Json Transposed(const Json& lists) {
-  Json objects;
-  for (const auto& [key, list] : lists.items()) {
-    if (!list.is_array() || (!objects.is_null() && list.size() != objects.size())) return nullptr;
-    if (objects.is_null()) objects = Json(list.size(), Json::object());
-    for (size_t i = 0; i < list.size(); ++i) objects[i][key] = list[i];
-  }
-  return objects;
-}
-
 }  // namespace
 
 const std::string& TextOf(const Json& object, const char* key, const std::string& where) {

@@ -17,6 +17,20 @@ namespace equipoise {
 // Throws Refusal.
 void ReadTurns(const char* key, const Json& object, std::string_view text, Record& record);
 
+// A list of objects that is stored as an object of lists, as the datasets library does in Parquet
+// (a null for what no object has); null where it is none.
+template <class AnyJson>
+AnyJson Transposed(const AnyJson& lists) {
+  AnyJson objects;
+  for (const auto& [key, list] : lists.items()) {
+    if (list.is_null()) continue;
+    if (!list.is_array() || (!objects.is_null() && list.size() != objects.size())) return nullptr;
+    if (objects.is_null()) objects = AnyJson(list.size(), AnyJson::object());
+    for (size_t i = 0; i < list.size(); ++i) objects[i][key] = list[i];
+  }
+  return objects;
+}
+
 // Makes turns begin with the user's, as the trainers do whose records these are: an answer at the
 // beginning is one to an empty question (ms-swift); with `drop`, answers before the first question
 // are left out instead (FastChat, LLaVA, InternVL), but not those that hold a place for a picture.

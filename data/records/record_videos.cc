@@ -79,7 +79,8 @@ void PlaceByImageMarks(Record& record) {
   if (record.pictures() > 0 || marks != record.videos.size()) return;
   for (Turn& turn : record.turns) {
     if (turn.role != Role::kUser) continue;
-    for (size_t at = turn.text.find(kImage); at != std::string::npos; at = turn.text.find(kImage))
+    size_t at = 0;
+    while ((at = turn.text.find(kImage, at)) != std::string::npos)
       turn.text.replace(at, kImage.size(), "<video>");
   }
 }

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <optional>
 #include <string>
+#include <unordered_set>
 #include <utility>
 
 #include "configs/base/error.h"
@@ -13,6 +14,7 @@
 #include "data/records/refusal.h"
 #include "data/records/tar_reader.h"
 #include "data/text/chat_template.h"
+#include "data/text/utf8.h"
 
 namespace equipoise {
 namespace {
@@ -66,9 +68,13 @@ struct ShardSample {
   std::vector<Member> pictures, videos;
 };
 
+[[noreturn]] void RefuseTwice(const std::string& name) {
+  Refuse(Defect::kBadField, ShownName(name) + " is in the sample twice");
+}
+
 void SetOnce(std::optional<std::string_view>& member, std::string_view bytes,
              const std::string& name) {
-  if (member) Refuse(Defect::kBadField, ShownName(name) + " is in the sample twice");
+  if (member) RefuseTwice(name);
   member = bytes;
 }
 
@@ -94,6 +100,7 @@ ShardSample ReadSample(std::string_view bytes) {
   TarReader members("the sample", bytes.size(), [bytes](uint64_t offset, uint64_t count) {
     return offset > bytes.size() ? std::string() : std::string(bytes.substr(offset, count));
   });
+  std::unordered_set<std::string> shown;  // names of pictures and videos
   for (TarMember member; members.Next(member);) {
     const auto name = SplitName(member.name);
     if (!name) continue;
@@ -102,8 +109,11 @@ ShardSample ReadSample(std::string_view bytes) {
     const std::string extension = Lower(name->extension);
     if (extension == "json") SetOnce(sample.json, content, member.name);
     if (extension == "txt") SetOnce(sample.text, content, member.name);
-    if (IsPicture(name->extension)) sample.pictures.push_back({member.name, content});
-    if (IsVideo(name->extension)) sample.videos.push_back({member.name, content});
+    const bool picture = IsPicture(name->extension), video = IsVideo(name->extension);
+    // They are found by their names: of two of one name the second would never be.
+    if ((picture || video) && !shown.insert(member.name).second) RefuseTwice(member.name);
+    if (picture) sample.pictures.push_back({member.name, content});
+    if (video) sample.videos.push_back({member.name, content});
   }
   SortByNumber(sample.pictures);
   return sample;
@@ -177,6 +187,8 @@ Record ReadRecord(const ShardSample& sample, const RecordKeys& keys) {
     ReadConversation(InKnownKeys(*sample.json, keys, held), record);
     if (record.id.empty()) record.id = sample.key;
   } else if (sample.text) {
+    if (!IsValidUtf8(*sample.text))
+      Refuse(Defect::kBadJson, ShownName(sample.key) + ".txt is not UTF-8");
     std::string question;
     for (size_t i = 0; i < sample.pictures.size(); ++i) question += "<image>";
     if (sample.pictures.empty()) {

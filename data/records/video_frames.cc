@@ -70,20 +70,23 @@ class Arranger {
   // The text of a turn, whose pictures and videos go to the record.
   std::string Arranged(std::string_view text) {
     std::string out;
-    while (true) {
-      const size_t image = text.find(kImage), video = text.find(kVideo);
-      const size_t at = std::min(image, video);
-      out += text.substr(0, at);
-      if (at == std::string_view::npos) return out;
-      if (image < video) {
+    size_t done = 0;  // of the text
+    // Each place is looked at once: a search for either would run to the text's end at each step.
+    for (size_t at = text.find('<'); at != text.npos; at = text.find('<', at + 1)) {
+      const bool image = text.substr(at).starts_with(kImage);
+      if (!image && !text.substr(at).starts_with(kVideo)) continue;
+      out += text.substr(done, at - done);
+      done = at + kImage.size();  // of the same length as <video>
+      if (image) {
         while (std::binary_search(frames_.begin(), frames_.end(), next_image_)) ++next_image_;
         Show(Take(next_image_++));
         out += kImage;
       } else {
         out += TextOf(videos_[next_video_++]);
       }
-      text.remove_prefix(at + kImage.size());  // of the same length as <video>
     }
+    out += text.substr(done);
+    return out;
   }
 
   Shown Take(size_t image) const {

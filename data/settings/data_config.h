@@ -170,7 +170,8 @@ struct DataConfig {
     visit("video_pixels", video_pixels,
           "likewise of a frame of a video (Qwen2-VL), or of all its frames together (Qwen3-VL)");
     visit("max_frames", max_frames,
-          "most frames of a video: so many, evenly over all with the first and the last; 0 = all",
+          "most frames of a video: so many, evenly over all with the first and the last; 0 = all, "
+          "of a file as many as the record's fps asks for, at most 768",
           Between(0, 100'000));
     visit("limits", limits, "limits on untrusted files");
     visit("allow_outside", allow_outside,

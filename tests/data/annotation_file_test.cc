@@ -108,6 +108,15 @@ TEST_CASE("ranges of an array together give each record once", "[data][cpu]") {
   CHECK(line.text.empty());
 }
 
+TEST_CASE("of a record that is too long no more is read than shows it", "[data][cpu]") {
+  const TemporaryFolder folder;
+  const std::string line = R"({"a":"0123456789"})";
+  const AnnotationFile file(folder.Write("a.jsonl", line + "\n"));
+  CHECK(file.Record(0, line.size(), std::ssize(line)) == line);
+  CHECK(file.Record(0, line.size(), 5) == line.substr(0, 6));
+  CHECK(file.Record(0, 4'000'000'000, 5).size() == 6);
+}
+
 TEST_CASE("files without records are named", "[data][cpu]") {
   const TemporaryFolder folder;
   const auto open = [&](const std::string& name, const std::string& bytes) {
@@ -119,7 +128,10 @@ TEST_CASE("files without records are named", "[data][cpu]") {
   CHECK(open("a.json", " [ ] ").find("its array is empty") != std::string::npos);
   CHECK(open("a.json", "\n").find("holds no records") != std::string::npos);
   CHECK(open("a.tar", std::string(10240, '\0')).find("holds no samples") != std::string::npos);
-  CHECK(open("a.tar", "").find("holds no samples") != std::string::npos);
+  // Of an empty shard no range is read.
+  CHECK(MessageOf([&] {
+          const AnnotationFile file(folder.Write("a.tar", ""));
+        }).ends_with("a.tar: holds no samples: it is empty; download it again"));
   CHECK(open("a.tar", "not a tar").find("it is cut") != std::string::npos);
   CHECK(open("a.tar", std::string(512, 'x')).find("no header of a tar") != std::string::npos);
   CHECK(open("a.tar", "\x1f\x8b\x08").find("gzip") != std::string::npos);
@@ -268,6 +280,42 @@ TEST_CASE("members are told by their extensions in either case", "[data][cpu]") 
     INFO(record.reason);
     REQUIRE(record.record.images == std::vector<std::string>{picture});
     CHECK(record.record.turns[1].text == "A");
+  }
+}
+
+TEST_CASE("a sample with a member twice, or a text that is none, is refused", "[data][cpu]") {
+  const TemporaryFolder folder;
+  WriteTar(folder / "t.tar", "GNU",
+           "[('0.jpg', 'a'), ('0.jpg', 'b'), ('0.txt', 'A'), ('1.mp4', 'a'), ('1.mp4', 'b'), "
+           "('1.txt', 'A'), ('2.JPG', 'a'), ('2.jpg', 'b'), ('2.txt', 'caption'), "
+           "('3.jpg', 'a'), ('3.txt', 'no text')]");
+  std::string bytes = ReadWholeFile(folder / "t.tar");
+  bytes[bytes.find("no text")] = '\xff';
+  const AnnotationFile file(folder.Write("t.tar", bytes));
+  const auto reader = file.Read(0, file.file().bytes, 1 << 20);
+  std::vector<ParsedRecord> records;
+  for (Line line; reader->Next(line);) records.push_back(ParseShardRecord(line.text));
+  REQUIRE(records.size() == 4);
+  CHECK(records[0].defect == Defect::kBadField);
+  CHECK(records[0].reason == "0.jpg is in the sample twice");
+  CHECK(records[1].defect == Defect::kBadField);
+  CHECK(records[1].reason == "1.mp4 is in the sample twice");
+  CHECK(records[2].reason.empty());  // two names
+  CHECK(records[2].record.held == std::vector<std::string>{"a", "b"});
+  CHECK(records[3].defect == Defect::kBadJson);
+  CHECK(records[3].reason == "3.txt is not UTF-8");
+}
+
+TEST_CASE("a shard is one whatever its first member's name begins with", "[data][cpu]") {
+  const TemporaryFolder folder;
+  for (const std::string name : {"PAR1_0001", "BZh", "ARROW1"}) {
+    INFO(name);
+    for (const std::string format : {"USTAR", "GNU"}) {
+      WriteTar(folder / "m.tar", format, "[('" + name + ".txt', 'x')]");
+      AnnotationForm form = AnnotationForm::kLines;
+      CHECK(MessageOf([&] { form = AnnotationFile(folder / "m.tar").form(); }).empty());
+      CHECK(form == AnnotationForm::kShard);
+    }
   }
 }
 

@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 #include <string>
 
+#include "data/loading/loader.h"
 #include "tests/data/data_fixture.h"
 
 namespace equipoise {
@@ -40,6 +41,20 @@ TEST_CASE("records that are too long for data.max_tokens are told with theirs", 
   CHECK_THAT(MessageOf([&] { data.Open(); }), Catch::Contains(words));
   data.WriteRecords({RecordLine("b", "", std::string(300, 'q'), "B"), "{}", "{}"});
   CHECK(MessageOf([&] { data.Open(); }).find("data.max_tokens is") == std::string::npos);
+}
+
+TEST_CASE("a record that is too long shows that where it is read again", "[data][cpu]") {
+  DataFixture data;
+  data.config.limits.record_bytes = 1000;
+  data.config.max_bad_share = 0.5;
+  data.WriteRecords(
+      {RecordLine("a", "", "Q", "A"), RecordLine("b", "", std::string(4000, 'q'), "A")});
+  const CostIndex index = data.Open();
+  const Dataset dataset(data.config.train, data.sample_options(), &index, &data.chat_template);
+  CHECK(dataset.Check(0).defect == Defect::kNone);
+  const ScannedSample checked = dataset.Check(1);
+  CHECK(checked.defect == Defect::kLineTooLong);
+  CHECK(checked.reason == "the record is longer than data.limits.record_bytes");
 }
 
 TEST_CASE("records are looked at again before a cached index refuses them", "[data][cpu]") {

@@ -134,6 +134,52 @@ TEST_CASE("several pictures of a record are padded squares", "[data][cpu]") {
   CHECK(processor.GridOf({8, 4}) == PatchGrid{4, 8});
 }
 
+TEST_CASE("a thin picture is refused where it would become a huge square", "[data][cpu]") {
+  ImageSpec spec;
+  spec.kind = ImageSpec::Kind::kSquare;
+  spec.fit = ImageSpec::Fit::kPad;
+  spec.tile_size = 8;
+  spec.rows_per_tile = spec.tokens_per_tile = 4;
+  const TilesConfig tiles{/*min=*/1, /*max=*/1, /*thumbnail=*/false};
+  const std::string words = "1 x 65536 pixels: a side is above 65535, too long to be made a square";
+  const ImageProcessor padded(spec, tiles);
+  CHECK_THROWS_WITH(padded.Measure({1, 65'536}, 1), words);
+  CHECK_THROWS_AS(padded.Measure({1'000'000, 1}, 1), ImageError);
+  CHECK(padded.Measure({65'535, 1}, 1).patches == 4);
+  CHECK(padded.Measure({70'000, 70'000}, 1).patches == 4);  // a square as it is
+
+  ImageSpec several = spec;
+  several.kind = ImageSpec::Kind::kAnyRes;
+  several.resolutions = {{1, 2}, {2, 1}};
+  several.lone_tiles = true;
+  const ImageProcessor lone(several, tiles);
+  CHECK_THROWS_WITH(lone.GridOf({1, 65'536}, 2), words);
+  CHECK_THROWS_WITH(lone.Measure({1, 65'536}, 2), words);
+  CHECK(lone.GridOf({1, 65'536}) == PatchGrid{65'536, 1});  // tiles of a resolution
+
+  spec.fit = ImageSpec::Fit::kStretch;
+  CHECK(ImageProcessor(spec, tiles).Measure({1, 1'000'000}, 1).patches == 4);
+}
+
+TEST_CASE("of a thin picture no more is enlarged than the crop shows", "[data][cpu]") {
+  ImageSpec spec;
+  spec.kind = ImageSpec::Kind::kSquare;
+  spec.fit = ImageSpec::Fit::kCrop;
+  spec.tile_size = 336;
+  spec.rows_per_tile = spec.tokens_per_tile = 4;
+  const ImageProcessor processor(spec, {/*min=*/1, /*max=*/1, /*thumbnail=*/false});
+  CHECK(processor.Measure({1, 1'000'000}, 1).patches == 4);
+  // Enlarged it has 336,000,000 rows. The crop reaches from the middle of row 499,999, whose number
+  // ends with the byte 31, to that of the next.
+  const at::Tensor tile = processor.Make(NumberedImage(1, 1'000'000), 1);
+  REQUIRE(tile.sizes() == at::IntArrayRef({1, 3, 336, 336}));
+  const at::Tensor red = tile[0][0];
+  CHECK(red.narrow(0, 0, 160).eq(31).all().item<bool>());
+  CHECK(red.narrow(0, 176, 160).eq(32).all().item<bool>());
+  CHECK(tile[0][1].eq(7).all().item<bool>());
+  CHECK(tile[0][2].eq(255).all().item<bool>());
+}
+
 TEST_CASE("a video's frames are stretched to a tile each", "[data][cpu]") {
   ImageSpec spec;
   spec.kind = ImageSpec::Kind::kAnyRes;

@@ -87,6 +87,18 @@ TEST_CASE("columns and tags of a conversation", "[data][cpu]") {
   REQUIRE(film.record.videos.size() == 1);
   CHECK(film.record.videos[0].path == "a.mp4");
 
+  // In Parquet turns may be an object of lists, with a null for what no turn has.
+  const ParsedRecord lists =
+      ParseRecord(R"({"dialogue":{"speaker":["Q","A"],"text":["q","a"],"loss":null}})", keys);
+  CHECK(lists.reason.empty());
+  CHECK(Shown(lists.record) == Turns{"u q", "a a"});
+  const ParsedRecord of_system =
+      ParseRecord(R"({"sys":"t","dialogue":{"role":["system","user","assistant"],)"
+                  R"("content":["s","q","a"]}})",
+                  {.columns = RecordColumns{.messages = "dialogue", .system = "sys"}});
+  CHECK(of_system.reason.empty());
+  CHECK(Shown(of_system.record) == Turns{"s s", "u q", "a a"});
+
   keys.columns->system = "sys";  // where the conversation has none of its own
   for (const auto& [first, text] :
        {std::pair(R"({"speaker":"S","text":"s"},)", "s s"), std::pair("", "s t")}) {
@@ -115,6 +127,11 @@ TEST_CASE("columns and tags of a conversation", "[data][cpu]") {
       ParseRecord(R"({"conversations":[{"from":"human","value":"q"},{"from":"bot","value":"a"}]})",
                   {.columns = std::nullopt, .tags = RecordTags{.assistant_tag = "bot"}});
   CHECK(Shown(own.record) == Turns{"u q", "a a"});
+  const ParsedRecord beside =
+      ParseRecord(R"({"conversations":{"from":["human","bot"],"value":["q","a"]},"messages":null})",
+                  {.columns = std::nullopt, .tags = RecordTags{.assistant_tag = "bot"}});
+  CHECK(beside.reason.empty());
+  CHECK(Shown(beside.record) == Turns{"u q", "a a"});
 }
 
 TEST_CASE("records without their source's columns are refused by the columns' names",
@@ -138,6 +155,8 @@ TEST_CASE("records without their source's columns are refused by the columns' na
        "'who' is no text, the source's columns.system"},
       {turns, R"({"conversations":[]})", "'dialogue' is missing, the source's columns.messages"},
       {turns, R"({"dialogue":"x"})", "'dialogue' is no list, the source's columns.messages"},
+      {turns, R"({"dialogue":{"speaker":["Q"],"content":["q","a"]}})",
+       "'dialogue' is no list, the source's columns.messages"},
       {turns, R"({"dialogue":[1]})", "turn 1 is no object"},
       {turns, R"({"dialogue":[{"role":"user","content":"q"}]})",
        "turn 1 has no text 'speaker', which tells who speaks"},

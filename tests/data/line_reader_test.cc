@@ -44,22 +44,39 @@ TEST_CASE("lines come with offset and number, blank ones are passed over", "[dat
 TEST_CASE("ranges share the lines out whatever their borders", "[data][cpu]") {
   const TemporaryFolder folder;
   const std::string text = "a\nbb\n\nccc\n" + std::string(40, 'x') + "\ndddd\n\n\ne";
-  const TextFile file(folder.Write("a.jsonl", text));
-  int64_t all_lines = 0;
-  const auto whole = ReadRange(file, 0, file.bytes, 30, all_lines);
-  REQUIRE(whole.size() == 6);
-  CHECK(whole[3].too_long);
-  CHECK(whole[4] == Seen{51, 6, "dddd", false});
-  for (int64_t width = 1; width <= file.bytes; ++width) {
-    std::vector<Seen> joined;
-    int64_t lines = 0;
-    for (int64_t begin = 0; begin < file.bytes; begin += width) {
-      const auto part = ReadRange(file, begin, begin + width, 30, lines);
-      joined.insert(joined.end(), part.begin(), part.end());
+  const std::string mark = "\xEF\xBB\xBF";  // of the byte order; ranges may end within it
+  struct Case {
+    std::string text;
+    size_t records;
+  };
+  for (const Case& each : {Case{text, 6},
+                           {mark + text, 6},
+                           {mark + "one", 1},
+                           {mark + "\none", 1},
+                           {mark, 0},
+                           {mark + "\n\n", 0}}) {
+    INFO(each.text);
+    const TextFile file(folder.Write("a.jsonl", each.text));
+    int64_t all_lines = 0;
+    const auto whole = ReadRange(file, 0, file.bytes, 30, all_lines);
+    REQUIRE(whole.size() == each.records);
+    if (each.text == text) {
+      CHECK(whole[3].too_long);
+      CHECK(whole[4] == Seen{51, 6, "dddd", false});
     }
-    INFO(width);
-    CHECK(joined == whole);
-    CHECK(lines == all_lines);
+    for (int64_t width = 1; width <= file.bytes; ++width) {
+      std::vector<Seen> joined;
+      int64_t lines = 0;
+      for (int64_t begin = 0; begin < file.bytes; begin += width) {
+        const auto part = ReadRange(file, begin, begin + width, 30, lines);
+        joined.insert(joined.end(), part.begin(), part.end());
+      }
+      INFO(width);
+      CHECK(joined == whole);
+      CHECK(lines == all_lines);
+    }
+    int64_t lines = 0;
+    CHECK(ReadRange(file, 0, 0, 30, lines).empty());
   }
 }
 

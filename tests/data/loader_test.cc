@@ -191,7 +191,7 @@ TEST_CASE("Parquet that is damaged, empty or named otherwise is refused", "[data
   Line line;
   REQUIRE(reader->Next(line));
   CHECK(ParseParquetRecord(line.text).record.images == std::vector<std::string>{"0.png", "1.png"});
-  CHECK(file.Record(line.offset, line.bytes) == line.text);
+  CHECK(file.Record(line.offset, line.bytes, 1 << 20) == line.text);
   REQUIRE(reader->Next(line));
   CHECK(line.number == 2);
   CHECK_THAT(ParseParquetRecord(line.text).reason, Catch::Contains("'response' is no text"));

@@ -160,6 +160,20 @@ TEST_CASE("a fraction of several files is one of all their records", "[data][cpu
   CHECK(repeats[1].times == 0.5);
 }
 
+TEST_CASE("a fraction that makes a whole number of records loses none of them", "[data][cpu]") {
+  const TemporaryFolder folder;
+  const CostIndex index = RandomIndex(folder, {100}, 50);
+  const auto size = [&](double times, int64_t samples = 0) {
+    return EpochSamples(&index, {{times, 1, samples}}, /*seed=*/3, /*epoch=*/0).size();
+  };
+  CHECK(0.29 * 100 < 29);  // as it is stored
+  CHECK(size(0.29) == 29);
+  CHECK(size(0.29, 100) == 29);
+  CHECK(size(1.1) == 110);
+  CHECK(size(0.295) == 29);
+  CHECK(size(0.999999) == 99);
+}
+
 TEST_CASE("a number of samples is the same in all epochs", "[data][cpu]") {
   const TemporaryFolder folder;
   const CostIndex index = RandomIndex(folder, {20, 30, 10}, 50);

@@ -106,6 +106,17 @@ TEST_CASE("a link to the image folder itself is followed", "[data][cpu]") {
   CHECK(ImageFolder(folder / "images").Open("a.png").defect == Defect::kNone);
 }
 
+TEST_CASE("all absolute paths lie in the root of the file system", "[data][cpu]") {
+  const TemporaryFolder folder;
+  folder.Write("a.png", "picture");
+  // Links are not followed to absolute paths.
+  const std::string path = std::filesystem::canonical(folder / "a.png").string();
+  const ImageFolder root("/");
+  CHECK(root.Open(path).bytes == 7);
+  CHECK(root.Open("file://" + path).bytes == 7);
+  CHECK(root.Open(path.substr(1)).bytes == 7);
+}
+
 TEST_CASE("a missing image folder is the user's error", "[data][cpu]") {
   const TemporaryFolder folder;
   CHECK_THROWS_AS(ImageFolder(folder / "none"), DataError);

@@ -155,6 +155,20 @@ TEST_CASE("names and boxes are taken in the order of the turns", "[data][cpu]") 
         "S a|<image>[1, 1]|b|[2, 2]? c <bbox> <ref-object>|d [3, 3]");
 }
 
+TEST_CASE("brackets beside placeholders stay, of very many, too", "[data][cpu]") {
+  CHECK(Answer("<<bbox>> <bbox <", R"({"bbox":[[1,2]]})") == "<[1, 1]> <bbox <");
+  std::string answer, names, boxes, wanted;
+  for (int i = 0; i < 20'000; ++i) {
+    answer += "<ref-object< <ref-object><bbox>";
+    names += fmt::format("{}\"n{}\"", i == 0 ? "" : ",", i);
+    boxes += fmt::format("{}[{},0]", i == 0 ? "" : ",", i % 1000);
+    wanted += fmt::format("<ref-object< n{}[{}, 0]", i, i % 1000);
+  }
+  const std::string objects = fmt::format(R"({{"ref":[{}],"bbox":[{}]}})", names, boxes);
+  const bool same = Answer(answer, objects) == wanted;
+  CHECK(same);
+}
+
 TEST_CASE("placeholders are text where a record has no objects for them", "[data][cpu]") {
   const std::string text = "<ref-object> at <bbox>";
   for (const char* objects : {"null", "[]", "{}", R"({"ref":[],"bbox":[]})",

@@ -284,6 +284,9 @@ TEST_CASE("videos of each form are found", "[data][cpu]") {
   CHECK(next.record.turns[0].text == "<video>\nWhat?");
   CHECK(next.record.turns[1].text == "A <image>");
   CHECK(next.record.pictures() == 0);
+  CHECK(ParseRecord(R"({"videos":["a.mp4","b.mp4"],"query":"<image> <image>?","response":"A"})")
+            .record.turns[0]
+            .text == "<video> <video>?");
   // Without a video its placeholder is text.
   CHECK_FALSE(ParseRecord(R"({"query":"<video>","response":"A"})").record.turns[0].videos);
 }

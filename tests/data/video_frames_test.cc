@@ -101,6 +101,11 @@ TEST_CASE("a video of a model that takes none is pictures, a line each", "[data]
   CHECK(record.videos.empty());
   CHECK_FALSE(record.turns[0].videos);
   CHECK(record.turns[0].frames);
+  // Other brackets are text.
+  const Record brackets = Clips().Arranged(
+      R"({"image":"x.png","videos":[["p.png"]],"query":"< <video><<image>> <","response":"A"})",
+      DataFixture::images());
+  CHECK(brackets.turns[0].text == "< Frame-1: <image><<image>> <");
 }
 
 TEST_CASE("bytes of frames in the record stay with them", "[data][cpu]") {
