@@ -166,7 +166,8 @@ void ReadScalar(const YamlNode& node, const Place& place, int64_t& value) {
 void ReadScalar(const YamlNode& node, const Place& place, double& value) {
   RequirePlain(node, place.key, "a number");
   if (!IsDecimal(node.text)) {
-    const std::string plain = PlainInteger(node.text);
+    const bool comma = node.text.find(',') != std::string::npos;  // 0,5 is not 5
+    const std::string plain = comma ? "" : PlainInteger(node.text);
     FailAt(node, place.key,
            fmt::format("{} is not a finite decimal number; write {}", Shown(node),
                        plain.empty() ? "one such as 0.5 or 1e-4" : plain));

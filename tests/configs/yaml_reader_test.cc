@@ -140,6 +140,9 @@ TEST_CASE("numbers in a doubtful form, of another type or out of range are refus
       {"train: {lr: nan}",
        "f.yaml:1:13: train.lr: 'nan' is not a finite decimal number; write one such as 0.5 or "
        "1e-4"},
+      {"train:\n  lr: 0,0001\n",
+       "f.yaml:2:7: train.lr: '0,0001' is not a finite decimal number; write one such as 0.5 or "
+       "1e-4"},
       {"train: {lr: 1_000}",
        "f.yaml:1:13: train.lr: '1_000' is not a finite decimal number; write 1000"},
       {"train: {lr: 00.5}",
