@@ -115,7 +115,10 @@ def wrong_folders_are_named():
     setup()
 
 
-def folders_may_have_spaces():
+def links_to_folders_may_have_spaces():
+    (FOLDER / "c d").mkdir()
+    code, said = setup(EQUIPOISE_CACHE=str(FOLDER / "c d"))
+    assert code == 1 and said.count("\n") == 1 and "path with a space" in said, said
     spaced = FOLDER / "a b"
     spaced.symlink_to(CACHE)
     assert setup(EQUIPOISE_CACHE=str(spaced)) == (0, "")
@@ -128,7 +131,7 @@ def main():
     prepare()
     return run_cases([nothing_to_do_is_silent, installing_says_so_once_a_minute,
                       a_terminal_has_one_line_that_changes, a_failure_shows_why,
-                      wrong_folders_are_named, folders_may_have_spaces])
+                      wrong_folders_are_named, links_to_folders_may_have_spaces])
 
 
 if __name__ == "__main__":
