@@ -108,7 +108,10 @@ Json TransformersVision(const Json& original, const Json& text, const std::strin
   }
   config.naming = WeightNaming::kTransformers;
   config.source = {};
-  return ToHuggingFace(config)["vision_config"];
+  Json vision = ToHuggingFace(config)["vision_config"];
+  // Of OpenGVLab's code alone; Transformers passes over it.
+  if (config.vision.drop_path_rate > 0) vision["drop_path_rate"] = config.vision.drop_path_rate;
+  return vision;
 }
 
 Json InternVlJson(const EncoderPart& encoder, const ModelConfig& decoder,

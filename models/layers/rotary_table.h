@@ -14,9 +14,9 @@ namespace equipoise {
 //   llama3     long wavelengths alone are stretched (LLaMA 3.1, arXiv 2407.21783)
 //   yarn       frequencies between interpolated and kept ones, and larger scores (arXiv 2309.00071,
 //              sections 3.2 to 3.4)
-//   dynamic    lower frequencies for a segment that is longer than the model's positions
-//   (NTK-aware) longrope   each pair's own factor, of two lists by the segment's length (arXiv
-//   2402.13753)
+//   dynamic    lower frequencies (NTK-aware) for a segment that is longer than the model's
+//              positions
+//   longrope   each pair's own factor, of two lists by the segment's length (arXiv 2402.13753)
 // A segment's length decides for the whole of it: tokens of a KV cache count, and ranks that share
 // out its rows or heads have all of the micro-batch's segments before them, and decide alike.
 // Not thread-safe.

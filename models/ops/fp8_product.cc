@@ -39,8 +39,10 @@ Fp8Rows RoundRowsToFp8(const at::Tensor& x) {
       at::amax(at::abs(x), 1, /*keepdim=*/true).to(at::kFloat).clamp_min_(kernels::kLeastFp8Row);
   const at::Tensor factor = at::full_like(largest, kernels::kLargestFp8).div_(largest);
   const at::Tensor scaled = at::mul(x.to(at::kFloat), factor);
-  return {at::clamp(scaled, -kernels::kLargestFp8, kernels::kLargestFp8).to(at::kFloat8_e4m3fn),
-          largest.div_(kernels::kLargestFp8)};
+  const at::Tensor codes =
+      at::clamp(scaled, -kernels::kLargestFp8, kernels::kLargestFp8).to(at::kFloat8_e4m3fn);
+  // A transposed weight's codes would have its strides, which the scaled product refuses.
+  return {codes.contiguous(), largest.div_(kernels::kLargestFp8)};
 }
 
 at::Tensor Fp8Product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {

@@ -60,8 +60,10 @@ int64_t TensorSpec::LargestBytes(int tensor_ranks, int64_t element_bytes) const 
       const int64_t nested = (blocks + kNf4Nested - 1) / kNf4Nested;
       return (elements + 1) / 2 + blocks + 4 * nested + 4;
     }
-    case Packing::kInt8:
-      return elements + 4 * (elements / shape[1]);
+    case Packing::kInt8: {
+      const bool by_inputs = split.by != Split::By::kNothing && dim == 1;  // all scales stay
+      return elements + 4 * (by_inputs ? shape[0] : elements / shape[1]);
+    }
     case Packing::kGptq:
       return GptqBytes(*this, elements);
   }

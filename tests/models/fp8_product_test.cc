@@ -48,6 +48,8 @@ TEST_CASE("a product in fp8 is that of its rounded factors, rounded once", "[fp8
   CHECK(RelativeError(Fp8Product(x, weight, bias), exact + bias) < 3e-3);
   CHECK(RelativeError(Fp8Product(x, weight, {}), x.to(at::kDouble).mm(weight.to(at::kDouble).t())) <
         5e-2);
+  // Of a transposed weight, as backward has it, in the layout that the scaled product asks for.
+  CHECK(RoundRowsToFp8(weight.t()).codes.is_contiguous());
   // Whatever the other rows are.
   CHECK(Fp8Product(x.narrow(0, 8, 4), weight, bias)
             .equal(Fp8Product(x, weight, bias).narrow(0, 8, 4)));

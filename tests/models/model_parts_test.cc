@@ -141,6 +141,7 @@ TEST_CASE("InternViT and a language model become InternVL", "[models][cpu]") {
   CHECK(config.vision.attention_bias);
   CHECK_FALSE(config.vision.use_qk_norm);
   CHECK(config.vision.layer_scale_init_value == 1.0);
+  CHECK(config.vision.drop_path_rate == 0.1);
   CHECK(config.tokens_per_tile() == 256);
   CHECK(config.text.vocab_size == 151936);
   CHECK(config.text.tie_word_embeddings);

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "configs/base/error.h"
+#include "models/spec/tensor_spec.h"
 #include "models/weights/safetensors.h"
 #include "parallel/kernels/dynamic_map.h"
 #include "tests/skip_case.h"
@@ -157,6 +158,18 @@ TEST_CASE("packed weights take the bytes that plans count", "[packed][cpu]") {
   CHECK(nf4->bytes() == 256 * 256 / 2 + 1024 + 4 * 4 + 4);
   const auto int8 = PackedPart(matrix, Packing::kInt8, {-1, 0, {256, 256}}, at::kCPU, "w");
   CHECK(int8->bytes() == 256 * 256 + 4 * 256);
+  // On two tensor ranks, by outputs and by inputs: then each has the scales of all rows.
+  TensorSpec spec;
+  spec.shape = {256, 256};
+  spec.split = Split::Width(256, "columns");
+  spec.packing = Packing::kInt8;
+  for (const int dim : {0, 1}) {
+    spec.dim = dim;
+    const std::vector<int64_t> part =
+        dim == 0 ? std::vector<int64_t>{128, 256} : std::vector<int64_t>{256, 128};
+    const auto half = PackedPart(matrix, Packing::kInt8, {dim, 0, part}, at::kCPU, "w");
+    CHECK(half->bytes() == spec.LargestBytes(2, 2));
+  }
 }
 
 }  // namespace
