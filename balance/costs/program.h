@@ -85,12 +85,14 @@ struct RunStyle {
   bool whole_masters = false;    // beside 16-bit weights fp32 ones, of which nothing is left out
   bool without_masters = false;  // of bf16 weights, which are rounded stochastically then
   double outer_bytes = 0;        // of an outer optimizer (DiLoCo), in host memory, for a parameter
-  bool sequence_parallel = false;   // tensor ranks share out the rows between split products
-  int context = 1;                  // ranks that share out each sequence
-  bool overlaps_sums = false;       // sums of tensor ranks run beside the products
-  bool overlaps_transfers = false;  // between stages; no host waits for them either
-  bool overlaps_reduction = true;   // sums of data ranks run beside the last backward
-  bool overlaps_gather = false;     // updated weights are gathered beside the next forward
+  bool sequence_parallel = false;  // tensor ranks share out the rows between split products
+  int context = 1;                 // ranks that share out each sequence
+  bool overlaps_sums = false;      // sums of tensor ranks run beside the products
+  // Transfers between stages run beside passes, also where the program's own hold up a rank.
+  bool overlaps_transfers = false;
+  // On GPUs sums of data ranks run beside the last backward, gathers of the updated weights beside
+  // the next forward.
+  bool overlaps_reduction = true, overlaps_gather = true;
 };
 
 // Bytes of AdamW's state for a trained parameter: moments, and what there is of a master.

@@ -179,6 +179,35 @@ bool HoldsTiedHead(const CostModel& costs, const Plan& plan, int stage) {
   return costs.tied_parameters() > 0 && stage + 1 == plan.num_stages();
 }
 
+// The sum of gradients over data ranks, with ZeRO 1 to the shards of a group.
+CollectiveLoad DataSum(double bytes, const Plan& plan, const Cluster& cluster) {
+  const int shards = plan.shards();
+  if (shards == 1)
+    return {AllReduceSeconds(bytes, plan.same_weights(), DataLink(cluster, plan)), 2 * bytes};
+  return {ReduceScatterSeconds(bytes, shards, ShardLink(cluster, plan, shards)), bytes};
+}
+
+// The sum of shards over the groups that have a copy of the state each.
+CollectiveLoad ShardSum(double bytes, const Plan& plan, const Cluster& cluster) {
+  const int shards = plan.shards();
+  const double shard = bytes / shards;
+  const LinkModel link = CopyLink(cluster, plan, shards);
+  return {AllReduceSeconds(shard, plan.same_weights() / shards, link), 2 * shard};
+}
+
+// Whether that begins when all shards are there (GradientReducer::SumCopies(),
+// ParallelModel::SumsCopiesAtEnd()).
+bool SumsShardsAtEnd(const CostModel& costs, const Plan& plan) {
+  if (plan.IsSharded(ShardedState::kGradients))
+    return costs.Offloads(plan, ShardedState::kGradients);
+  return plan.shards() > 1;
+}
+
+// Whether a stage is of an encoder of which several copies lie in the bubbles.
+bool IsCopied(const Plan& plan, int stage) {
+  return plan.encoder_copies() > 1 && plan.ComponentOfStage(stage).encoder;
+}
+
 }  // namespace
 
 int64_t PassSharedBytes(const CostModel& costs, int layer) {
@@ -242,44 +271,46 @@ int StateCopies(const Plan& plan) {
 
 double ReduceSeconds(const CostModel& costs, const Plan& plan, const Cluster& cluster, int stage,
                      double backward_s) {
+  if (IsCopied(plan, stage)) return 0;
   const auto parameters = static_cast<double>(ParametersOfStage(costs, plan, stage).trained);
   const double bytes = kGradientBytes * parameters;
   const double layers = plan.LayersOf(stage).size();
-  const int shards = plan.shards();
-  const double copied = bytes / shards;
-  const double copies_s =
-      AllReduceSeconds(copied, plan.same_weights() / shards, CopyLink(cluster, plan, shards));
+  // Layer by layer beside the last backward, but for the last one's.
+  const auto left_s = [&](const CollectiveLoad& sum) {
+    const double longer = BesideSeconds(backward_s, sum, cluster) - backward_s;
+    return std::max(sum.seconds / layers, longer);
+  };
   if (plan.IsSharded(ShardedState::kGradients)) {
     // The first gather and the last sum have nothing to run beside.
     const double share = parameters / layers;
     const auto element = static_cast<double>(costs.options().element_bytes);
     const double ends_s = TrafficOf(costs, plan, cluster, {element * share, share}).both().seconds;
-    const bool at_end = costs.Offloads(plan, ShardedState::kGradients);
-    if (at_end || cluster.multiprocessors == 0) return ends_s + copies_s;
-    // Layer by layer beside the last backward, but for the last one's.
-    const double longer = BesideSeconds(backward_s, {copies_s, 2 * copied}, cluster) - backward_s;
-    return ends_s + std::max(copies_s / layers, longer);
+    if (SumsShardsAtEnd(costs, plan)) return ends_s;
+    const CollectiveLoad sum = ShardSum(bytes, plan, cluster);
+    return ends_s + (cluster.multiprocessors == 0 ? sum.seconds : left_s(sum));
   }
-  const double all =
-      shards > 1 ? ReduceScatterSeconds(bytes, shards, ShardLink(cluster, plan, shards)) + copies_s
-                 : AllReduceSeconds(bytes, plan.same_weights(), DataLink(cluster, plan));
-  if (!costs.options().style.overlaps_reduction || cluster.multiprocessors == 0) return all;
-  const double moved = shards > 1 ? bytes : 2 * bytes;
-  const double longer = BesideSeconds(backward_s, {all, moved}, cluster) - backward_s;
-  return std::max(all / layers, longer);
+  const CollectiveLoad sum = DataSum(bytes, plan, cluster);
+  const bool beside = costs.options().style.overlaps_reduction && cluster.multiprocessors > 0;
+  return beside ? left_s(sum) : sum.seconds;
 }
 
 double SumCopiesSeconds(const CostModel& costs, const Plan& plan, const Cluster& cluster,
                         int pipeline_rank) {
-  if (plan.encoder_copies() == 1) return 0;
-  double parameters = 0;
+  double bytes = 0, copied = 0;  // of gradients: of all, of copies of an encoder
   for (const int stage : plan.StagesOf(pipeline_rank)) {
-    if (!plan.ComponentOfStage(stage).encoder) continue;
-    parameters += static_cast<double>(ParametersOfStage(costs, plan, stage).trained);
+    const auto trained = static_cast<double>(ParametersOfStage(costs, plan, stage).trained);
+    bytes += kGradientBytes * trained;
+    if (IsCopied(plan, stage)) copied += kGradientBytes * trained;
   }
-  // The copies are spread over the whole pipeline.
-  const LinkModel link = PipelineLink(cluster, plan, 0, plan.pipeline() - 1);
-  return AllReduceSeconds(kGradientBytes * parameters, plan.encoder_copies(), link);
+  double seconds = 0;
+  if (copied > 0) {
+    // The copies are spread over the whole pipeline.
+    const LinkModel link = PipelineLink(cluster, plan, 0, plan.pipeline() - 1);
+    seconds += AllReduceSeconds(copied, plan.encoder_copies(), link) +
+               DataSum(copied, plan, cluster).seconds;
+  }
+  if (bytes > 0 && SumsShardsAtEnd(costs, plan)) seconds += ShardSum(bytes, plan, cluster).seconds;
+  return seconds;
 }
 
 namespace {
@@ -353,7 +384,8 @@ double OptimizerSeconds(const CostModel& costs, const Plan& plan, const Cluster&
   if (shards == 1 || plan.IsSharded(ShardedState::kParameters)) return seconds;
   const double gather_s =
       AllGatherSeconds(element * parameters, shards, ShardLink(cluster, plan, shards));
-  return seconds + (style.overlaps_gather ? gather_s / layers : gather_s);
+  const bool beside = style.overlaps_gather && cluster.multiprocessors > 0;
+  return seconds + (beside ? gather_s / layers : gather_s);
 }
 
 SimulationCosts StageCosts(const CostModel& costs, const Plan& plan, const Cluster& cluster,

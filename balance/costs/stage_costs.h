@@ -50,11 +50,13 @@ int64_t PassTrainedParameters(const CostModel& costs, const Plan& plan, int laye
 
 // Seconds that a stage's gradients take to be summed over the data ranks (ZeRO 1: to their shards),
 // in fp32, beyond the last backward, which takes `backward_s` and beside which most of it may run.
+// What waits for the end of all backwards is in SumCopiesSeconds().
 double ReduceSeconds(const CostModel& costs, const Plan& plan, const Cluster& cluster, int stage,
                      double backward_s = 0);
 
-// Seconds in which the copies of an encoder in the bubbles add their gradients, which ends a step;
-// 0 for one copy.
+// Seconds of the sums that end a step on a pipeline rank, with nothing beside them: the copies of
+// an encoder in the bubbles add their gradients, and data ranks those sums; groups that have a copy
+// of the state each (hierarchical ZeRO) add their shards, but for ZeRO 2 and 3 on the device.
 double SumCopiesSeconds(const CostModel& costs, const Plan& plan, const Cluster& cluster,
                         int pipeline_rank);
 
@@ -62,7 +64,8 @@ double SumCopiesSeconds(const CostModel& costs, const Plan& plan, const Cluster&
 // 1).
 int StateCopies(const Plan& plan);
 
-// Seconds of AdamW on a pipeline rank, and of gathering what other ranks have updated.
+// Seconds of AdamW on a pipeline rank, and of gathering what other ranks have updated: on GPUs what
+// the next forward does not hide of that.
 double OptimizerSeconds(const CostModel& costs, const Plan& plan, const Cluster& cluster,
                         int pipeline_rank);
 

@@ -12,6 +12,7 @@
 #include "balance/search/plan_search.h"
 #include "configs/base/error.h"
 #include "models/families/families.h"
+#include "parallel/schedule/builders.h"
 
 // The plan to train with, or where none fits what comes nearest and what would make it fit.
 
@@ -87,13 +88,17 @@ std::string FitsOffloaded(PlanRequest request) {
     ShardedState state;
     const char* setting;
   };
-  const std::optional<ShardedState> given = request.pins.sharded;
+  const PlanPins& pins = request.pins;
+  const std::optional<ShardedState> given = pins.sharded;
+  // Passes in the bubbles, or of two versions of the weights, need whole gradients beside them.
+  const bool whole = (pins.encoder.placement && FillsBubbles(*pins.encoder.placement)) ||
+                     (pins.schedule && DelaysUpdates(*pins.schedule));
   for (const auto& [state, setting] :
        {Choice{ShardedState::kOptimizer, "[optimizer]"},
         Choice{ShardedState::kGradients, "[optimizer, gradients]"},
         Choice{ShardedState::kParameters, "[optimizer, gradients, parameters]"}}) {
     const bool by_layer = state >= ShardedState::kGradients;
-    if (request.pins.offloaded >= state || (by_layer && given && *given < state)) continue;
+    if (pins.offloaded >= state || (by_layer && (whole || (given && *given < state)))) continue;
     PlanRequest with = request;
     with.pins.offloaded = state;
     if (by_layer && !given) with.pins.sharded = state;
@@ -133,8 +138,8 @@ ScoredPlan BestPlan(const PlanRequest& request, const PlanSearchResult& result) 
   const int64_t tiles = ImageSpecOf(request.model).TilesOf(worst.patches);
   const int64_t needed = request.cluster.memory_bytes + nearest.missing_bytes;
   const int ranks = RanksThatFit(request);
-  std::string more = ranks > 0 ? fmt::format(", or {} ranks", ranks) : "";
-  if (ranks > 0 && request.pins.data) more += " with parallel.data not given";
+  std::string more = ranks > 0 ? fmt::format(", or {} ranks of as much memory", ranks) : "";
+  if (ranks > 0 && request.pins.data) more += " and parallel.data not given";
   if (const std::string offload = FitsOffloaded(request); !offload.empty()) more += ", " + offload;
   throw UserError(
       ExitCode::kNoPlan,

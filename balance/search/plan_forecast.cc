@@ -18,6 +18,8 @@
 // The step is simulated several times: as it is, with compute only, with each stage's mean over the
 // micro-batches, and with the mean over stages as well; the shares of the bubble are the
 // differences. For the share of communication it is simulated with links that take no time.
+// Compute only leaves out what passes wait for of state that is not whole where they run
+// (PassesAlone()): no stage has to fill or drain for it.
 
 namespace equipoise {
 namespace {
@@ -50,11 +52,12 @@ class StepForecaster {
   }
 
   BubbleShares Bubbles() const {
-    const double alone_s = Simulated(step_->costs.seconds);
-    const MeanSeconds means = StageMeans();
+    const SimulationCosts passes = PassesAlone();
+    const double alone_s = Simulated(passes.seconds);
+    const MeanSeconds means = StageMeans(passes);
     const double even_loads_s = Simulated([&](const Op& op) { return means.Of(op); });
     const double even_s = Simulated([&](const Op& op) { return means.OfAnyStage(op); });
-    const double optimizer_s = step_->costs.seconds({OpKind::kOptimizer});
+    const double optimizer_s = passes.seconds({OpKind::kOptimizer});
     const double work_s = StragglerFactor(request_.cluster, plan_.num_ranks()) * slowest_work_s_;
     const double ideal_s = work_s / plan_.pipeline() + optimizer_s;
     BubbleShares shares;
@@ -138,14 +141,28 @@ class StepForecaster {
     return seconds;
   }
 
-  MeanSeconds StageMeans() const {
+  // The step's costs without the collectives of ZeRO 2 and 3 and the copies of state in host
+  // memory that no pass hides; the optimizer's step stays as it is.
+  SimulationCosts PassesAlone() const {
+    Plan whole = plan_;
+    whole.sharded = std::min(plan_.sharded, ShardedState::kOptimizer);
+    whole.offloaded = std::min(plan_.offloaded, ShardedState::kOptimizer);
+    SimulationCosts costs = StageCosts(table_, whole, request_.cluster, step_->packs);
+    const auto passes = costs.seconds, step = step_->costs.seconds;
+    costs.seconds = [passes, step](const Op& op) {
+      return op.kind == OpKind::kOptimizer ? step(op) : passes(op);
+    };
+    return WithTaken(costs, step_->taken);
+  }
+
+  MeanSeconds StageMeans(const SimulationCosts& passes) const {
     MeanSeconds means;
-    means.optimizer = step_->costs.seconds({OpKind::kOptimizer});
+    means.optimizer = passes.seconds({OpKind::kOptimizer});
     for (int stage = 0; stage < plan_.num_stages(); ++stage) {
       const auto mean = [&](OpKind kind) {
         double sum = 0;
         for (int m = 0; m < static_cast<int>(packs_.size()); ++m) {
-          sum += step_->costs.seconds({kind, stage, m});
+          sum += passes.seconds({kind, stage, m});
         }
         return sum / static_cast<double>(packs_.size());
       };
@@ -190,7 +207,7 @@ StepPercentiles Percentiles(std::vector<double> steps, double error_band) {
   const double mean = std::accumulate(steps.begin(), steps.end(), 0.0) / count;
   double variance = 0;
   for (const double each : steps) variance += (each - mean) * (each - mean) / count;
-  const double median = steps[steps.size() / 2];
+  const double median = (steps[(steps.size() - 1) / 2] + steps[steps.size() / 2]) / 2;
   const double off =
       kTenthPercentile * std::sqrt(variance + error_band * error_band * median * median);
   return {median - off, median, median + off};

@@ -25,7 +25,9 @@ struct BubbleShares {
   double fill_and_drain = 0;  // with equal stages and micro-batches
   double uneven_stages = 0;
   double uneven_micro_batches = 0;
-  double communication = 0;  // transfers and reductions that no computation hides
+  // Transfers and reductions that no computation hides, and likewise what passes wait for of state
+  // that is shared out (ZeRO 2 and 3) or in host memory.
+  double communication = 0;
   double uneven_data_ranks = 0;
   double total() const {
     return fill_and_drain + uneven_stages + uneven_micro_batches + communication +

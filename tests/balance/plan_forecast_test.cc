@@ -66,6 +66,26 @@ TEST_CASE("bubbles have their causes", "[plan_forecast][cpu]") {
   CHECK(varied.uneven_data_ranks == Approx(0).margin(1e-9));
 }
 
+TEST_CASE("what passes wait for of shared-out or offloaded state is communication",
+          "[plan_forecast][cpu]") {
+  PlanRequest request = Request(16);
+  request.cluster.intra.bytes_per_s /= 20;
+  request.cluster.host.link_bytes_per_s /= 20;
+  request.pins.pipeline = 1;
+  request.pins.tensor = 1;
+  request.pins.sharded = ShardedState::kParameters;
+  Plan plan = SearchPlans(request).plans.front().plan;
+  REQUIRE(plan.shards() == 8);
+  for (const ShardedState offloaded : {ShardedState::kNone, ShardedState::kGradients}) {
+    INFO(ZeroStage(offloaded));
+    plan.offloaded = offloaded;
+    const BubbleShares shares = ForecastPlan(request, plan).bubbles;
+    CHECK(shares.fill_and_drain == Approx(0).margin(1e-6));
+    CHECK(shares.uneven_stages == Approx(0).margin(1e-6));
+    CHECK(shares.communication > 0.05);
+  }
+}
+
 TEST_CASE("shares add up to what the ranks wait", "[plan_forecast][cpu]") {
   const PlanRequest request = Request(16);
   const Plan plan = FourStages(request);
@@ -89,6 +109,10 @@ TEST_CASE("percentiles widen with the error band and the steps", "[plan_forecast
   request.workload.steps.push_back(std::vector<LayerLoad>(16, LoadOf(request.model, 2, 1000)));
   const PlanForecast two = ForecastPlan(request, plan);
   CHECK(two.step_s.p90 - two.step_s.p50 > one.step_s.p90 - one.step_s.p50);
+  // In the middle of the two.
+  request.workload.steps.erase(request.workload.steps.begin());
+  const PlanForecast other = ForecastPlan(request, plan);
+  CHECK(two.step_s.p50 == Approx((one.step_s.p50 + other.step_s.p50) / 2));
 }
 
 TEST_CASE("rates follow from the step", "[plan_forecast][cpu]") {

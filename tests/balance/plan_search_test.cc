@@ -204,7 +204,11 @@ TEST_CASE("what does not fit is refused with what would", "[plan_search][cpu]") 
   CHECK(text.find("no plan fits 8 ranks") != std::string::npos);
   CHECK(text.find("9 tiles and 4096 tokens") != std::string::npos);
   CHECK(text.find("cluster.memory_gb of") != std::string::npos);
-  CHECK(text.find("or 16 ranks") != std::string::npos);
+  CHECK(text.find(", or 16 ranks of as much memory, ") != std::string::npos);
+  request.pins.data = 2;
+  CHECK(ErrorOf(request, ExitCode::kNoPlan)
+            .find(", or 16 ranks of as much memory and parallel.data not given, ") !=
+        std::string::npos);
 }
 
 TEST_CASE("the memory that is told would do, and little less would not", "[plan_search][cpu]") {
@@ -286,6 +290,25 @@ TEST_CASE("a card that cannot hold what is trained has it in host memory", "[pla
   CHECK(all.memory[0].parameters == 0);
   CHECK(all.peak_bytes() <= request.cluster.memory_bytes);
   CHECK(all.step_s > gradients.step_s);
+}
+
+TEST_CASE("gradients in host memory are no advice where passes have them as a whole",
+          "[plan_search][cpu]") {
+  PlanRequest request = Request("internvl2-8b", 1, 8);
+  request.ranks = 1;
+  request.recompute = RecomputeRule::kFull;
+  const auto offload = [&] {
+    return ErrorOf(request, ExitCode::kNoPlan).find("train.offload") != std::string::npos;
+  };
+  // Too little for gradients of 30 GiB, and enough for weights of 15 GiB, or two versions of them.
+  request.cluster.memory_bytes = int64_t{24} << 30;
+  CHECK(offload());
+  request.pins.encoder.placement = EncoderPlacement::kOptimus;
+  CHECK_FALSE(offload());
+  request.pins.encoder = {};
+  request.pins.schedule = "pipedream_2bw";
+  request.cluster.memory_bytes = int64_t{44} << 30;
+  CHECK_FALSE(offload());
 }
 
 TEST_CASE("every shape has in host memory what is asked for", "[plan_search][cpu]") {

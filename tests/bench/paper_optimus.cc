@@ -212,6 +212,7 @@ RunStyle PaperStyle() {
   style.program = &PublishedSystems();
   style.sequence_parallel = true;
   style.overlaps_transfers = true;
+  style.overlaps_gather = false;  // at the start of a step, a bubble in the paper
   return style;
 }
 

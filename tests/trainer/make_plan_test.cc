@@ -1,14 +1,18 @@
 #include "trainer/planner/make_plan.h"
 
 #include <catch2/catch.hpp>
+#include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "configs/base/error.h"
+#include "configs/yaml/yaml_reader.h"
 #include "models/families/modules.h"
 #include "models/families/presets.h"
 #include "tests/trainer/scratch_folder.h"
+#include "trainer/planner/plan_pins.h"
 #include "trainer/planner/plan_yaml.h"
 
 namespace equipoise {
@@ -258,8 +262,8 @@ TEST_CASE("plan.yaml has a plan in the sections of a configuration") {
   plan.recompute = {Recompute::kNone, Recompute::kFull};
   CHECK(PlanToYaml(plan, {}) ==
         "parallel:\n  data: 2\n  pipeline: 2\n  tensor: 1\n  schedule: 1f1b\n  chunks: 1\n"
-        "  zero: 1\n  sequence: false\n  stage_layers: [2, 3]\nbalance:\n  recompute_layers: "
-        "[none, full]\n");
+        "  zero: 1\n  zero_ranks: 2\n  sequence: false\n  stage_layers: [2, 3]\n"
+        "balance:\n  recompute_layers: [none, full]\n");
   CHECK(PlanToYaml(plan, {}, /*runs_ahead=*/true).find("  prefetch: true\nbalance:") !=
         std::string::npos);
   PlanPrediction prediction;
@@ -270,11 +274,14 @@ TEST_CASE("plan.yaml has a plan in the sections of a configuration") {
       DisaggregatedPlan({.data = 2, .pipeline = 2}, 1, /*encoder_layers=*/2).components;
   CHECK(PlanToYaml(plan, prediction) ==
         "parallel:\n  data: 2\n  pipeline: 2\n  tensor: 1\n  encoder: disaggregated\n"
-        "  encoder_ranks: 1\n  schedule: 1f1b\n  chunks: 1\n  zero: 1\n  sequence: false\n"
-        "  stage_layers: [2, 3]\n"
+        "  encoder_ranks: 1\n  schedule: 1f1b\n  chunks: 1\n  zero: 1\n  zero_ranks: 2\n"
+        "  sequence: false\n  stage_layers: [2, 3]\n"
         "balance:\n  tiles: 9\n  tokens: 4096\n  recompute_layers: [none, full]\n"
         "train:\n  global_batch: 16\n"
         "predicted:\n  step_s: 0.333333\n  error_band: 0.05\n  peak_bytes: 1234567890\n");
+  // Ranks that share out nothing are no setting.
+  plan.sharded = ShardedState::kNone;
+  CHECK(PlanToYaml(plan, {}).find("  zero: 0\n  sequence: false\n") != std::string::npos);
 }
 
 TEST_CASE("an encoder that cannot have ranks of its own is refused") {
@@ -339,7 +346,7 @@ TEST_CASE("copies of an encoder may have fewer tensor ranks than the language mo
   parallel.tensor = 2;
   const Plan shared = PlanOf(parallel, 4);
   CHECK(shared.encoder_lanes() == 1);
-  CHECK(PlanToYaml(shared, {}).find("encoder_tensor") == std::string::npos);
+  CHECK(PlanToYaml(shared, {}).find("  encoder_tensor: 2\n") != std::string::npos);
   parallel.encoder_tensor = 2;
   CHECK(PlanOf(parallel, 4) == shared);
   parallel.encoder_tensor = 1;
@@ -361,6 +368,26 @@ TEST_CASE("copies of an encoder may have fewer tensor ranks than the language mo
   CHECK_THROWS_WITH(PlanOf(parallel, 4),
                     "parallel.encoder_tensor: a disaggregated encoder has the tensor ranks of the "
                     "language model; leave it out");
+}
+
+// What a configuration leaves out is planned anew.
+TEST_CASE("a plan's sections pin what all ranks share as well") {
+  const ModelConfig model = PresetConfig("quickstart");
+  ParallelSection sharded;
+  sharded.zero = 2;
+  ParallelSection bubbles = InBubbles("optimus");
+  bubbles.pipeline = 2;
+  bubbles.tensor = 2;
+  for (const auto& [parallel, shards, tensor] :
+       {std::tuple(sharded, 8, std::optional<int>()), std::tuple(bubbles, 2, std::optional(2))}) {
+    const Plan plan = PlanOf(parallel, 8);
+    RunConfig config;
+    ReadConfigText("plan.yaml", PlanToYaml(plan, {}), {}, config);
+    CHECK(MakePlan(config, model, 8) == plan);
+    const PlanPins pins = PlanPinsOf(config, model);
+    CHECK(pins.zero_ranks == shards);
+    CHECK(pins.encoder.tensor == tensor);
+  }
 }
 
 TEST_CASE("an encoder that is not in the bubbles has no stream of its own, nor a fixed place") {

@@ -19,12 +19,9 @@ constexpr int64_t kMore = 4;  // threads, or steps between checkpoints, by this 
 constexpr int64_t kMostThreads = 256, kMostPrefetch = 1024;  // that a configuration takes
 
 // What takes the place of a setting that a plan does without.
-std::string InPlaceOf(const std::string& key, const Plan& plan) {
+std::string InPlaceOf(const std::string& key) {
   if (key == "encoder") return "inline";
   if (key == "context") return "1";
-  if (key == "zero_ranks" && plan.shards() > 1) return fmt::to_string(plan.shards());
-  if (key == "encoder_tensor" && FillsBubbles(plan.encoder))
-    return fmt::to_string(plan.encoder_tensor());
   return "null";
 }
 
@@ -48,7 +45,7 @@ std::string SettingOf(const Plan& plan, const PlannedConfig& from) {
   for (const PlanSetting& other : before) {
     const bool stays = std::any_of(settings.begin(), settings.end(),
                                    [&](const PlanSetting& own) { return own.key == other.key; });
-    if (!stays) add(other.key, InPlaceOf(other.key, plan));
+    if (!stays) add(other.key, InPlaceOf(other.key));
   }
   // No part of a plan, and refused for an encoder that is not in the bubbles.
   const ParallelSection& given = from.config.parallel;

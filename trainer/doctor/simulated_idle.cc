@@ -28,6 +28,7 @@ class InsideOps {
     const Cluster no_links = WithoutLinks(links);
     whole_ = CostsOf(plan, links, loads);
     update_ = CostsOf(plan, no_links, loads);
+    gathered_s_ = UpdateSeconds(plan, links) - UpdateSeconds(plan, no_links);
     const Plan zero2 = UpTo(ShardedState::kGradients, plan);
     const Plan zero1 = UpTo(ShardedState::kOptimizer, plan);
     without_.push_back({IdleCause::kAllGather, CostsOf(zero2, links, loads)});
@@ -50,7 +51,15 @@ class InsideOps {
       from_s -= less_s, op_s -= less_s, now_s -= less_s;
       rank[cause] += less_s;
     };
-    if (op.kind == OpKind::kOptimizer) return move(update_, IdleCause::kAllGather, rank.update_s);
+    if (op.kind == OpKind::kOptimizer) {
+      const double less_s = std::clamp(now_s - SecondsOfOp(update_, op), 0.0, op_s);
+      const double gathered_s = std::min(gathered_s_, less_s);
+      rank.update_s -= less_s;
+      rank[IdleCause::kAllGather] += gathered_s;
+      // Sums that begin when all gradients are there.
+      rank[IdleCause::kReduceScatter] += less_s - gathered_s;
+      return;
+    }
     for (const auto& [cause, costs] : without_) move(costs, cause, rank.compute_s);
   }
 
@@ -69,15 +78,25 @@ class InsideOps {
     plan.offloaded = std::min(plan.offloaded, state);
     return plan;
   }
+  CostModel ModelOf(const Plan& plan, const Cluster& cluster) const {
+    return CostModel(request_.model, cluster, request_.CostOptions(plan), request_.profile.get());
+  }
   SimulationCosts CostsOf(const Plan& plan, const Cluster& cluster,
                           const std::vector<LayerLoad>& loads) const {
-    const CostModel costs(request_.model, cluster, request_.CostOptions(plan),
-                          request_.profile.get());
-    return StageCosts(costs, plan, cluster, loads);
+    return StageCosts(ModelOf(plan, cluster), plan, cluster, loads);
+  }
+  // Of the slowest rank, sums of gradients apart.
+  double UpdateSeconds(const Plan& plan, const Cluster& cluster) const {
+    const CostModel costs = ModelOf(plan, cluster);
+    double seconds = 0;
+    for (int rank = 0; rank < plan.pipeline(); ++rank)
+      seconds = std::max(seconds, OptimizerSeconds(costs, plan, cluster, rank));
+    return seconds;
   }
 
   const PlanRequest& request_;
   SimulationCosts whole_, update_;
+  double gathered_s_ = 0;  // of an update: those in which new weights are gathered
   std::vector<std::pair<IdleCause, SimulationCosts>> without_;
 };
 

@@ -88,7 +88,6 @@ PlannedConfig Pinned(RunConfig config, const std::string& name, const std::strin
     config.parallel.encoder_stream = given.encoder_stream;
     config.parallel.encoder_static = given.encoder_static;
   }
-  if (plan.shards() > 1 && plan.zero_ranks == 0) config.parallel.zero_ranks = plan.shards();
   const auto islands = static_cast<int>(config.train.diloco.islands);
   return {OfIsland(std::move(config)), model, std::move(plan), islands};
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "configs/base/error.h"
+#include "parallel/schedule/builders.h"
 #include "trainer/planner/make_plan.h"
 #include "trainer/planner/plan_pins.h"
 
@@ -153,6 +154,10 @@ class LimitSearch {
     RunConfig config = config_;
     config.train.global_batch = request.workload.global_batch();
     const Plan simple = MakePlan(config, request.model, request.ranks);
+    // The search has no such schedule on one pipeline rank: it is to choose among all meshes.
+    const ScheduleKind* kind = FindSchedule(simple.schedule);
+    const bool chunked = kind != nullptr && kind->chunked();
+    if (chunked && simple.components.back().mesh.size(Axis::kPipeline) == 1) return {request};
     Accumulation(config, simple);
     PlanRequest pinned = request;
     pinned.pins.data = simple.data();

@@ -12,8 +12,9 @@ namespace equipoise {
 enum class MeshChoice {
   kAll,
   // With preset `local` and no pinned degree, all ranks are data-parallel if a replica fits; other
-  // meshes are searched only if not. The CPU ranks share one memory, so that splitting a model
-  // saves little, and tensor-parallel ranks communicate in every layer.
+  // meshes are searched only if not, or where the schedule is for several pipeline ranks. The
+  // CPU ranks share one memory, so that splitting a model saves little, and tensor-parallel ranks
+  // communicate in every layer.
   kFewestAxesFirst,
 };
 

@@ -11,17 +11,18 @@ namespace {
 struct SettingLister {
   std::vector<PlanSetting> settings;
   EncoderPlacement encoder = EncoderPlacement::kInline;
-  std::string tensor;  // tensor ranks of the language model
+  int shards = 1;  // ranks that share out one copy of the state
   template <class T>
   void operator()(std::string_view name, const T& value, const char* /*help*/) {
-    const std::string text = PlanFieldText(value);
+    // What is left out would be planned anew: all of the ranks are a number too.
+    const std::string text = name == "zero_ranks" ? fmt::to_string(shards) : PlanFieldText(value);
     const bool inline_encoder = text == (name == "encoder" ? "inline" : "0");
     if (name.substr(0, 7) == "encoder" && inline_encoder) return;
-    if ((name == "context" && text == "1") || (name == "zero_ranks" && text == "0")) return;
+    if (name == "context" && text == "1") return;
+    if (name == "zero_ranks" && shards < 2) return;  // no state is shared out
+    // Apart it always has one stage a rank, and the tensor ranks of the language model.
     const bool apart = encoder == EncoderPlacement::kDisaggregated;
-    if (name == "encoder_chunks" && apart) return;  // always one
-    if (name == "encoder_tensor" && (apart || text == tensor)) return;
-    if (name == "tensor") tensor = text;
+    if (apart && (name == "encoder_chunks" || name == "encoder_tensor")) return;
     settings.push_back(
         {name == "recompute_layers" ? "balance" : "parallel", std::string(name), text});
   }
@@ -32,6 +33,7 @@ struct SettingLister {
 std::vector<PlanSetting> PlanSettings(const Plan& plan) {
   SettingLister lister;
   lister.encoder = plan.encoder;
+  lister.shards = plan.shards();
   plan.VisitFields(lister);
   return lister.settings;
 }
