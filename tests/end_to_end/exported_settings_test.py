@@ -50,6 +50,10 @@ def check_adapters(results, folder, config):
                  ["export", base, "--adapter", out, "--merge", "--out", f"{folder}/merged"]):
         done = tiny_case.program(*line)
         results.check(f"{line[1]}: exported", done.returncode == 0, done.stderr[-400:])
+    done = tiny_case.program("export", base, "--adapter", out, "--merge", "--out",
+                             f"{folder}/refused", "--set", "model.bass=nf4")
+    results.check("adapters: a setting that is none is refused", done.returncode == 2 and
+                  "model.bass" in done.stderr, done.stderr)
     results.check("adapters: no model", not os.path.exists(f"{out}/config.json") and
                   os.path.exists(f"{out}/tokenizer.json"), str(os.listdir(out)))
     of_run, of_adapters, of_merged = (
@@ -104,6 +108,8 @@ def check_refusals(results, folder, run, out):
             ("the configuration: plan", config, ["plan", config, "--html", config]),
             ("the configuration: data show", config, ["data", config, "show", "0", "--html",
                                                       config]),
+            ("the inputs of check", questions, ["check", f"{folder}/model", questions, "--out",
+                                                questions]),
             ("the configuration: profile", config, ["profile", config, "--out", config])):
         with open(kept, "rb") as file:
             before = file.read()

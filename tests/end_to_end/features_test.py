@@ -103,6 +103,8 @@ def same_numbers(bench, base):
     # Of the probe: a step's own peak depends on what happens to be loaded ahead.
     bytes_padded, bytes_tight = (float(re.search(r"takes ([\d.]+) MiB", run.stderr)[1])
                                  for run in (padded_run, tight_run))
+    probed = int(re.search(r"tiles and (\d+) tokens", padded_run.stderr)[1])
+    check("the probe's micro-batch is that of most padded tokens", probed % 6 == 0, f"{probed}")
     check("and costs memory", bytes_padded > bytes_tight, f"{bytes_padded}, {bytes_tight} MiB")
     run_dir, _ = bench.run("a huge clip", train__clip=1e30)
     free, _ = bench.run("no clip", train__clip=0)

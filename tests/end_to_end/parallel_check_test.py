@@ -1,6 +1,7 @@
 """`equipoise check` under mpirun and any plan gives what one process gives: logits, loss, every
 gradient by its key, and the weights after three optimizer steps."""
 import json
+import os
 import shutil
 import sys
 import tempfile
@@ -92,10 +93,23 @@ def worst(got, expected):
     in exact arithmetic (the ViT's key biases) are its rounding blown up, and left out."""
     norm = sum(t.double().square().sum() for k, t in expected.items() if k.startswith("grad."))
     floor = 1e-6 * float(norm.sqrt())
-    return max(((got[key].double() - tensor.double()).norm() /
-                max(float(tensor.double().norm()), floor)).item()
-               for key, tensor in expected.items()
-               if not (key.startswith("after.vision_tower") and key.endswith("k_proj.bias")))
+    errors = [((got[key].double() - tensor.double()).norm() /
+               max(float(tensor.double().norm()), floor)).item()
+              for key, tensor in expected.items()
+              if not (key.startswith("after.vision_tower") and key.endswith("k_proj.bias"))]
+    return torch.tensor(errors, dtype=torch.double).max().item()  # Python's max() loses NaN
+
+
+def in_hub_cache(results, folder):
+    """A model by its name in the Hub, of which gradients are asked."""
+    shutil.copytree(f"{folder}/model", f"{folder}/hub/models--ours--tiny/snapshots/a")
+    os.environ["HF_HUB_CACHE"] = f"{folder}/hub"
+    done = tiny_case.program("check", "ours/tiny", f"{folder}/inputs.safetensors", "--out",
+                             f"{folder}/of_hub.safetensors", "--gradients")
+    del os.environ["HF_HUB_CACHE"]
+    results.check("gradients of a model in the Hub's cache", done.returncode == 0 and any(
+        key.startswith("grad.") for key in load_file(f"{folder}/of_hub.safetensors")),
+        done.stderr[-300:])
 
 
 def main():
@@ -124,6 +138,7 @@ def main():
         shutil.rmtree(f"{folder}/model")
 
     write_model(f"{folder}/model", False)
+    in_hub_cache(results, folder)
     done, _ = check(folder, 2, {"timeout_s": 77, "bucket_bytes": 4096})
     results.check("set up as --set says", done.returncode == 0 and
                   "2 ranks on cpu, fp32" in done.stderr and

@@ -112,7 +112,8 @@ def changed(bench):
     bench.run("other settings", [
         "checkpoint.every was 5 and is 4", "train.global_batch was 8 and is 4",
         "train.lr was 0.001 and is 0.0005", "train.schedule was \"cosine\" and is \"constant\"",
-        "train.steps was 10 and is 11"], train__steps=11, train__global_batch=4,
+        "train.steps was 10 and is 11", "is in another order now"],
+        train__steps=11, train__global_batch=4,
         checkpoint__every=4, **{**settings, "train__lr": 5e-4, "train__schedule": "constant"})
     annotations = f"{bench.folder}/train.jsonl"
     with open(annotations) as file:

@@ -48,6 +48,9 @@ TEST_CASE("epochs are as many steps as they take", "[group_settings][cpu]") {
   CHECK(StepsOf(train, 161) == 11);
   train.epochs = 2.5;
   CHECK(StepsOf(train, 160) == 25);
+  train.epochs = 1.1;  // times 1,600 a little more than 1,760 in binary
+  CHECK(StepsOf(train, 1600) == 110);
+  CHECK(StepsOf(train, 1601) == 111);
   train.epochs = 1e-6;
   CHECK(StepsOf(train, 160) == 1);
   // Going on: the same in steps of the same size, and what is left in others.

@@ -111,6 +111,7 @@ TEST_CASE("the second Ctrl-C ends the process", "[stop][cpu]") {
   int status = 0;
   waitpid(child, &status, 0);
   CHECK(WIFSIGNALED(status));
+  CHECK(WTERMSIG(status) == SIGINT);
 }
 
 TEST_CASE("the stop file asks rank 0, and all ranks agree", "[stop][cpu]") {

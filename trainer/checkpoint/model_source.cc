@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <system_error>
+#include <vector>
 
 #include "configs/base/error.h"
 #include "trainer/checkpoint/checkpoint.h"
@@ -74,6 +75,19 @@ void RequireHuggingFaceBase(const ModelSource& source, const std::string& path) 
 
 namespace {
 
+// In place of a file that may be read-only, as a copy is of what lies in a shared store.
+void CopyOver(const fs::path& from, const fs::path& to, std::error_code& error) {
+  fs::remove(to, error);
+  if (!error) fs::copy_file(from, to, error);
+  if (!error) fs::permissions(to, fs::perms::owner_write, fs::perm_options::add, error);
+}
+
+void RequireWritten(const std::string& to, const std::error_code& error) {
+  if (!error) return;
+  throw RunError(
+      fmt::format("{}: cannot write: {}; free or change the folder", to, error.message()));
+}
+
 // Copies the files that describe a model, and that `taken` takes by their names.
 void CopyDescription(const std::string& from, const std::string& to,
                      bool (*taken)(const fs::path&)) {
@@ -82,13 +96,9 @@ void CopyDescription(const std::string& from, const std::string& to,
   for (const fs::directory_entry& entry : fs::directory_iterator(from)) {
     if (error) break;
     if (!entry.is_regular_file() || !taken(entry.path())) continue;
-    fs::copy_file(entry.path(), fs::path(to) / entry.path().filename(),
-                  fs::copy_options::overwrite_existing, error);
+    CopyOver(entry.path(), fs::path(to) / entry.path().filename(), error);
   }
-  if (error) {
-    throw RunError(
-        fmt::format("{}: cannot write: {}; free or change the folder", to, error.message()));
-  }
+  RequireWritten(to, error);
 }
 
 bool DescribesAsking(const fs::path& file) {
@@ -105,6 +115,28 @@ void CopyModelDescription(const std::string& from, const std::string& to) {
 
 void CopyAskingDescription(const std::string& from, const std::string& to) {
   CopyDescription(from, to, DescribesAsking);
+}
+
+void CopyTokenizer(const std::string& from, const std::string& to) {
+  const std::vector<const char*> beside = {"merges.txt", "tokenizer_config.json",
+                                           "added_tokens.json"};
+  std::error_code error;
+  // Of another tokenizer, whose file could be read in place of this one's.
+  for (const char* name : {"tokenizer.json", "tokenizer.model", "vocab.json"})
+    fs::remove(fs::path(to) / name, error);
+  for (const char* name : beside) fs::remove(fs::path(to) / name, error);
+  if (fs::is_directory(from)) return CopyModelDescription(from, to);
+  fs::create_directories(to, error);
+  const fs::path file(from);
+  const char* as = file.filename() == "vocab.json" ? "vocab.json"
+                   : file.extension() == ".model"  ? "tokenizer.model"
+                                                   : "tokenizer.json";
+  if (!error) CopyOver(file, fs::path(to) / as, error);
+  for (const char* name : beside) {
+    const fs::path other = file.parent_path() / name;
+    if (!error && fs::exists(other)) CopyOver(other, fs::path(to) / name, error);
+  }
+  RequireWritten(to, error);
 }
 
 }  // namespace equipoise

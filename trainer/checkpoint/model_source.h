@@ -27,6 +27,10 @@ void CopyModelDescription(const std::string& from, const std::string& to);
 // beside adapters: without config.json, which would make a model of the folder. Throws RunError.
 void CopyAskingDescription(const std::string& from, const std::string& to);
 
+// Copies a tokenizer, given as a folder or as its file (with what is read beside it), in place of
+// the one in `to`, so that it is found there as it is at `from`. Throws RunError.
+void CopyTokenizer(const std::string& from, const std::string& to);
+
 // The folder of a run that CopyModelDescription() writes to.
 std::string ModelDescriptionFolder(const std::string& run_dir);
 

@@ -21,6 +21,7 @@
 #include "trainer/run/same_model.h"
 #include "trainer/settings/data_options.h"
 #include "trainer/settings/model_section.h"
+#include "trainer/settings/offload.h"
 #include "trainer/settings/own_template.h"
 #include "trainer/settings/vocabulary.h"
 
@@ -71,6 +72,8 @@ RunConfig ReadSettings(const ModelSource& source, const ModelConfig& model,
   config.balance = here.balance;
   config.cluster = here.cluster;
   config.train.threads = here.train.threads;
+  config.train.offload = here.train.offload;  // nothing is trained
+  config.train.master = here.train.master;
   return config;
 }
 
@@ -102,7 +105,8 @@ AskedModel::AskedModel(const ModelSource& source, const std::string& adapters,
   SetAdapters(config.model, &config_);
   config.model.freeze.clear();  // it says above which components the run gave no adapters
   UsePixels(config.data, &config_);
-  if (!config.parallel.zero) config.parallel.zero = 0;  // nothing is trained
+  const bool by_layer = OffloadedOf(config.train.offload) >= ShardedState::kGradients;
+  if (!config.parallel.zero && !by_layer) config.parallel.zero = 0;  // nothing is trained
   setup_ = std::make_unique<RunSetup>(SetUpRun(config, mpi));
   RequireSameSource(*setup_->world, source, config);
   data_ = config.data;

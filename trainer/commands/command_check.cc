@@ -48,6 +48,7 @@ RunConfig ReadSettings(const std::vector<std::string>& set) {
 }
 
 int RunCheck(const Arguments& arguments, MpiEnvironment& mpi) {
+  RequireOtherFile("--out", arguments.out, {arguments.inputs, arguments.steps});
   RunConfig config = ReadSettings(arguments.set);
   std::optional<CheckRecipe> recipe;
   if (!arguments.steps.empty()) recipe = ReadCheckRecipe(arguments.steps);
@@ -67,7 +68,7 @@ int RunCheck(const Arguments& arguments, MpiEnvironment& mpi) {
   if (!has_labels && (arguments.gradients || !arguments.steps.empty())) {
     throw DataError(arguments.inputs + ": labels: missing; gradients and steps need them");
   }
-  CheckRun check(arguments.model, std::move(inputs), model, world, recipe);
+  CheckRun check(config.model.hf, std::move(inputs), model, world, recipe);
   check.ScaleLoss(LossScaler(config.train));
 
   CheckRun::Tensors out;

@@ -129,7 +129,12 @@ int Export(const Arguments& arguments) {
   }
   if (!arguments.adapter.empty()) RequireHuggingFaceBase(source, arguments.checkpoint);
   RunConfig run;
-  if (!source.run_config.empty()) ReadConfig(source.run_config, ParseOverrides(arguments.set), run);
+  const std::vector<Override> overrides = ParseOverrides(arguments.set);
+  if (source.run_config.empty()) {
+    ReadConfigText("--set", "{}", overrides, run);
+  } else {
+    ReadConfig(source.run_config, overrides, run);
+  }
   if (!arguments.adapter.empty()) {
     run.model.adapter = {};
     run.model.adapter.init = arguments.adapter;

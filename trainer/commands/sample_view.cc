@@ -61,8 +61,8 @@ std::vector<Tiles> TilesOf(const OpenedData& data, int64_t sample, int64_t side)
   for (size_t i = 0; i < files.size(); ++i) {
     Tiles picture{scanned.record.images[i], "", {}, {}};
     try {
-      Cut(images.Decode(i), std::ssize(files), side, data.dataset.processor(scanned.source),
-          picture);
+      Cut(images.Decode(i), scanned.record.SharingTiles(i), side,
+          data.dataset.processor(scanned.source), picture);
     } catch (const ImageError& error) {
       picture.problem = error.what();
     }

@@ -243,6 +243,7 @@ void Checkpointer::LogStart(const CheckpointIndex& index, const Plan& plan) cons
                    OtherRate(index.settings, train, index.state.step));
     }
   }
+  WarnOfOtherOrder(index, plan);
   const std::string difference = EnvironmentDifference(index.environment, Environment(plan));
   if (!difference.empty()) {
     spdlog::warn(
@@ -256,6 +257,23 @@ void Checkpointer::LogStart(const CheckpointIndex& index, const Plan& plan) cons
                  answers ? "nothing left but answers" : "nothing left to do", index.state.step,
                  train.steps, train.epochs > 0 ? "train.epochs" : "train.steps");
   }
+}
+
+// What is left of an epoch is what its order has left: these methods order it by global_batch.
+void Checkpointer::WarnOfOtherOrder(const CheckpointIndex& index, const Plan& plan) const {
+  const GroupMethod method = context_.config.balance.group;
+  if (method != GroupMethod::kIsfPlus && method != GroupMethod::kLengthGrouped) return;
+  const int64_t batch = context_.config.train.global_batch;
+  const Json::json_pointer key("/train/global_batch");
+  if (!index.settings.contains(key) || index.settings[key] == batch) return;
+  const DataPosition& position = index.state.position;
+  const EpochPacker packer = data_.MakePacker(context_.islands.count() * plan.data());
+  if (position.pack == 0 || position.pack >= packer.Summarize(position.epoch).groups) return;
+  spdlog::warn(
+      "train.global_batch: epoch {} is in another order now: in what is left of it some samples "
+      "come "
+      "again, and others not",
+      position.epoch + 1);
 }
 
 Json Checkpointer::Environment(const Plan& plan) const {

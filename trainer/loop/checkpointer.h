@@ -46,6 +46,7 @@ class Checkpointer {
   void GoOnWithin(int64_t step, const at::Tensor& model, OuterOptimizer& outer) const;
   void RequirePosition(const TrainState& state, const Plan& plan) const;
   void LogStart(const CheckpointIndex& index, const Plan& plan) const;
+  void WarnOfOtherOrder(const CheckpointIndex& index, const Plan& plan) const;
   Json Environment(const Plan& plan) const;
   Json Sections() const;
   Json Settings() const;

@@ -19,7 +19,8 @@ namespace equipoise {
 namespace {
 
 bool AsLarge(const Pack& a, const Pack& b) {
-  return a.pictures.patches >= b.pictures.patches && a.tokens >= b.tokens && a.trained >= b.trained;
+  return a.pictures.patches >= b.pictures.patches && a.row_tokens >= b.row_tokens &&
+         a.trained >= b.trained;
 }
 
 // The Pareto front of the first epoch's packs in patches, tokens and targets, most patches first:
@@ -37,8 +38,8 @@ std::vector<Pack> LargestPacks(EpochPacker packer) {
     }
   }
   std::sort(largest.begin(), largest.end(), [](const Pack& a, const Pack& b) {
-    return std::tie(a.pictures.patches, a.tokens, a.trained) >
-           std::tie(b.pictures.patches, b.tokens, b.trained);
+    return std::tie(a.pictures.patches, a.row_tokens, a.trained) >
+           std::tie(b.pictures.patches, b.row_tokens, b.trained);
   });
   return largest;
 }
@@ -143,7 +144,7 @@ void ProbeMemory(RunContext& context, const RunData& data, Replica& replica) {
   }
   spdlog::info("probe: running a step of the epoch's worst micro-batch, {} tiles and {} tokens",
                ImageSpecOf(data.model_config()).TilesOf(worst.pack.pictures.patches),
-               worst.pack.tokens);
+               worst.pack.row_tokens);
   MarkMemory(context.device());
   RunProbe(data, replica, worst);
   const int64_t measured = GetMemory(context.device()).marked_peak_bytes;

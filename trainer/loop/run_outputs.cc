@@ -144,7 +144,7 @@ void RunOutputs::WriteDescription(const TrainingPlan& planned) const {
   const ModelConfig& model = data_.model_config();
   if (!config.model.hf.empty()) CopyModelDescription(config.model.hf, description);
   if (!config.model.llm.empty()) WritePartsDescription(config.model, model, description);
-  if (!config.data.tokenizer.empty()) CopyModelDescription(config.data.tokenizer, description);
+  if (!config.data.tokenizer.empty()) CopyTokenizer(config.data.tokenizer, description);
   WriteImageProcessor(model, config.data, description);
   // A language model's own template has no place for a picture; an earlier stage's is of its run.
   const bool tells_none = !NamesTemplate(model, description);

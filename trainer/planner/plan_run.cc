@@ -229,7 +229,8 @@ TrainingPlan TrainingPlanOfIsland(const RunConfig& config, const ModelConfig& mo
   }
   std::vector<int64_t> memory;
   memory.reserve(best.memory.size());
-  for (const MemoryForecast& rank : best.memory) memory.push_back(rank.total());
+  for (const MemoryForecast& rank : best.memory)
+    memory.push_back(rank.total() - rank.reserve);  // which no tensor takes
   return {best.plan,
           {forecast.step_s.p50, forecast.error_band, best.peak_bytes(),
            planned.images.TilesOf(planned.limits.patches), planned.limits.tokens,

@@ -1,0 +1,68 @@
+// The files that describe a model, copied beside its weights: what is read there is what was read
+// where they come from.
+#include "trainer/checkpoint/model_source.h"
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <string>
+
+#include "data/text/tokenizer.h"
+#include "tests/data/temporary_folder.h"
+#include "tests/data/tiny_tokenizer.h"
+
+namespace equipoise {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string OtherTokenizer() {
+  auto other = TinyTokenizerJson();
+  other["added_tokens"][0]["content"] = "<other>";
+  return other.dump();
+}
+
+TEST_CASE("a tokenizer takes the place of the model's, as a file and as a folder",
+          "[model_source][cpu]") {
+  const TemporaryFolder folder;
+  folder.Write("hf/tokenizer.json", OtherTokenizer());
+  folder.Write("hf/tokenizer_config.json", R"({"add_bos_token": true})");
+  folder.Write("hf/config.json", "{}");
+  folder.Write("own/mine.json", TinyTokenizerJson().dump());
+  folder.Write("files/vocab.json", R"({"a": 0})");
+  folder.Write("files/merges.txt", "#version: 0.2");
+  folder.Write("whole/tokenizer.json", TinyTokenizerJson().dump());
+  const auto copied = [&](const char* from) {
+    CopyModelDescription(folder / "hf", folder / "to");
+    CopyTokenizer(folder / from, folder / "to");
+    CHECK(fs::exists(folder / "to/config.json"));
+  };
+  for (const char* from : {"own/mine.json", "whole"}) {
+    copied(from);
+    CHECK(Tokenizer::Read(folder / "to").fingerprint() ==
+          Tokenizer::Read(folder / from).fingerprint());
+    CHECK_FALSE(fs::exists(folder / "to/tokenizer_config.json"));  // of the other one
+  }
+  copied("files/vocab.json");
+  CHECK(fs::exists(folder / "to/vocab.json"));
+  CHECK(fs::exists(folder / "to/merges.txt"));
+  CHECK_FALSE(fs::exists(folder / "to/tokenizer.json"));
+}
+
+TEST_CASE("what is copied from a read-only store can be written again", "[model_source][cpu]") {
+  const TemporaryFolder folder;
+  folder.Write("hf/config.json", "{}");
+  folder.Write("hf/tokenizer.json", TinyTokenizerJson().dump());
+  for (const char* name : {"hf/config.json", "hf/tokenizer.json"})
+    fs::permissions(folder / name, fs::perms::owner_read);
+  for (int start = 0; start < 2; ++start) {
+    CopyModelDescription(folder / "hf", folder / "to");
+    CopyTokenizer(folder / "hf/tokenizer.json", folder / "to");
+    for (const char* name : {"to/config.json", "to/tokenizer.json"}) {
+      const fs::perms mode = fs::status(folder / name).permissions();
+      CHECK((mode & fs::perms::owner_write) == fs::perms::owner_write);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace equipoise
