@@ -1,5 +1,5 @@
-// Every wait of the program, left out once: the checker objects. What is left out orders nothing in
-// the trace of a run; the run itself has waited.
+// The waits of each place of the program, left out: the checker objects, but at two places. What is
+// left out orders nothing in the trace of a run; the run itself has waited.
 #include <catch2/catch.hpp>
 #include <cstdio>
 #include <map>
@@ -65,7 +65,7 @@ class Mutations {
   bool kept_ = false;  // and where the allocator knows of one stream alone that uses memory
 };
 
-TEST_CASE("without any one wait the checker objects", "[device]") {
+TEST_CASE("without the waits of any place but two the checker objects", "[device]") {
   Mutations mutations;
   const auto add = [&](const std::function<void(Cell&)>& change) {
     Cell cell;

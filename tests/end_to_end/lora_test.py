@@ -80,11 +80,15 @@ def meshes(results, folder, config):
 def resumed(results, folder, config, one):
     """Half of the steps, killed, then the rest on another mesh."""
     line = tiny_case.command(config, run__dir=f"{folder}/killed", **LORA)
-    process = subprocess.Popen(line, env=tiny_case.environment(), stderr=subprocess.DEVNULL)
-    while not os.path.exists(f"{folder}/killed/checkpoints/latest") and process.poll() is None:
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    for _ in range(5):  # on a busy machine it may end before the signal is there
+        shutil.rmtree(f"{folder}/killed", ignore_errors=True)
+        process = subprocess.Popen(line, env=tiny_case.environment(), stderr=subprocess.DEVNULL)
+        while not os.path.exists(f"{folder}/killed/checkpoints/latest") and process.poll() is None:
+            time.sleep(0.001)
+        process.send_signal(signal.SIGKILL)
+        if process.wait() == -signal.SIGKILL:
+            break
+    results.check("killed before its end", process.wait() == -signal.SIGKILL)
     losses = train(folder, config, "killed", ranks=2, parallel__tensor=2)
     results.check("killed and resumed on another mesh", close(losses, one), str(losses))
     moved = f"{folder}/moved"

@@ -87,8 +87,10 @@ def train_by_schedules(results, folder, config, settings, expected):
         curves[schedule] = tiny_case.metrics(run_dir)
         loss = apart(curves[schedule], expected, "loss")
         results.check(f"8 ranks, {schedule}: losses", loss <= BOUND, f"worst relative {loss:.1e}")
+        least = 0.25 if schedule == "naive" else 0  # one of two pipeline ranks computes at a time
         results.check(f"8 ranks, {schedule}: a bubble share",
-                      all(0 <= row["bubble_share"] < 1 for row in curves[schedule]))
+                      all(least <= row["bubble_share"] < 1 for row in curves[schedule]),
+                      str([row["bubble_share"] for row in curves[schedule]]))
     for schedule in ("naive", "gpipe", "zb_h1", "interleaved", "zb_v"):
         results.check(f"{schedule} has the bits of 1f1b",
                       [r["loss"] for r in curves[schedule]] == [r["loss"] for r in curves["1f1b"]])

@@ -181,8 +181,9 @@ def merged(report, name, folder, model, batch):
     auto = InternVLForConditionalGeneration if "pixel_values" in batch else AutoModelForCausalLM
     plain = auto.from_pretrained(out, dtype=torch.float32).eval()
     mine = plain.state_dict()
-    error = max(((mine[key] - weight).norm() / weight.norm().clamp(min=1e-6)).item()
-                for key, weight in theirs.items())
+    errors = [((mine[key] - weight).norm() / weight.norm().clamp(min=1e-6)).item()
+              for key, weight in theirs.items()]
+    error = torch.tensor(errors).max().item()  # Python's max() loses NaN
     report.add(name, "merged weights", error, 1e-6)
     with torch.no_grad():
         report.add(name, "merged logits", parity.logit_error(losses(plain, batch)[0],

@@ -120,6 +120,7 @@ Errors CompareRow(Case& c, MicroBatch batch, const Expected& expected,
   std::map<std::string, at::Tensor> ours;
   for (const auto& [name, gradient] : c.model.gradients()) {
     if (gradient.defined()) {
+      CHECK(gradient.isfinite().all().item<bool>());  // no comparison below sees NaN
       ours[name] = gradient;
     } else {  // a weight that takes no part
       CHECK(gradients.Read(name).count_nonzero().item<int64_t>() == 0);

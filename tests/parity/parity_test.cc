@@ -11,7 +11,6 @@
 
 #include "models/families/families.h"
 #include "tests/parity/cell.h"
-#include "tests/skip_case.h"
 
 namespace equipoise::testing {
 namespace {
@@ -307,12 +306,18 @@ TEST_CASE("parity: pictures of any resolution", "[parity][cpu]") {
   cell.modality = GENERATE("mixed", "pictures");
   cell.schedule = GENERATE("1f1b", "zb_h1", "interleaved", "zb_v");
   cell.pipeline = 2;
-  std::tie(cell.data, cell.tensor) = GENERATE(table<int, int>({{1, 1}, {2, 1}, {1, 2}, {1, 3}}));
+  // Not three tensor ranks in bf16: the norm of a later step is 5.1 % from one process, 5 % are
+  // allowed.
+  std::tie(cell.precision, cell.data, cell.tensor) =
+      GENERATE(table<std::string, int, int>({{"fp32", 1, 1},
+                                             {"fp32", 2, 1},
+                                             {"fp32", 1, 2},
+                                             {"fp32", 1, 3},
+                                             {"bf16", 1, 1},
+                                             {"bf16", 2, 1},
+                                             {"bf16", 1, 2}}));
   cell.zero = cell.data - 1;
-  cell.precision = GENERATE("fp32", "bf16");
   cell.recompute = GENERATE("none", "random 1");
-  if (cell.tensor == 3 && cell.precision == "bf16")
-    return testing::SkipCase("the norm of a later step is 5.1 % from one process, 5 % are allowed");
   Check(cell);
 }
 
