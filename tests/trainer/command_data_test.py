@@ -280,6 +280,19 @@ def test_show_writes_a_page(folder):
     assert "cannot be written" in line, line
 
 
+def test_show_draws_a_frame_as_one_tile(folder):
+    clip = {"id": "v", "video": {"frames": ["two.jpg", "two.jpg"], "fps": 2}, "query": "What?",
+            "response": "Noise"}
+    with open(f"{folder.path}/clips.jsonl", "w") as file:
+        file.write(json.dumps(clip) + "\n")
+    path = f"{folder.path}/clip.html"
+    folder.run("show", "v", "--html", path, "--set",
+               f"data.train=[{{annotations: {folder.path}/clips.jsonl, "
+               f"images: {folder.path}/images}}]")
+    with open(path) as file:
+        assert file.read().count("<img alt=") == 2  # no thumbnails of two tiles
+
+
 def test_show_writes_what_the_model_sees(folder):
     path = f"{folder.path}/sample.safetensors"
     shown = json.loads(folder.run("show", "2", "--json", "--pixels", path).stdout)
