@@ -34,7 +34,8 @@ class ImageProcessor {
   // spec().has_grids(): both sides rounded to whole squares of patches and kept between the spec's
   // limits, as smart_resize of Transformers does. Throws ImageError for a picture more than 200
   // times as long as wide, as it does. Else height and width, or OnlySquare() (any_resolution.h) of
-  // one of a record's several `pictures`, where spec().lone_tiles.
+  // one of a record's several `pictures`, where spec().lone_tiles; throws ImageError for such a
+  // one, not square, with a side above 65,535.
   PatchGrid GridOf(ImageSize size, int64_t pictures = 1) const;
   // The same of a video whose frames have that size; where not spec().has_grids(), VideoOfFrames()
   // (any_resolution.h). REQUIRES: spec().takes_videos(), and the video is arranged.

@@ -111,7 +111,7 @@ uint64_t KeyOf(const std::vector<SourceConfig>& sources, const std::vector<uint6
     if (videos.capped_tokens > 0) key << " capped " << videos.capped_tokens;
   }
   // Raise the last number when a record of the same bytes is read as other turns.
-  if (version > 6) key << " grounding " << static_cast<int>(images.grounding) << " records 4";
+  if (version > 6) key << " grounding " << static_cast<int>(images.grounding) << " records 5";
   if (sample.max_frames > 0) key << " frames " << sample.max_frames;
   if (sample.drop_longer) key << " drops longer";
   if (OpensVideos()) key << " opens videos";  // to other programs their records are defects

@@ -46,7 +46,7 @@ class AnnotationFile {
   // throws DataError where its structure is damaged.
   std::unique_ptr<RecordReader> Read(int64_t begin, int64_t end, int64_t longest) const;
   // The text of the record that such a reader found at `offset`; of one above `longest` bytes as
-  // much as shows that. Throws DataError.
+  // much as shows that, but of Parquet the whole row. Throws DataError.
   std::string Record(uint64_t offset, uint64_t bytes, int64_t longest) const;
 
  private:

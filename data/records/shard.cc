@@ -65,6 +65,7 @@ struct Member {
 struct ShardSample {
   std::string key;
   std::optional<std::string_view> json, text;
+  std::string text_name;  // of that member
   std::vector<Member> pictures, videos;
 };
 
@@ -108,9 +109,12 @@ ShardSample ReadSample(std::string_view bytes) {
     const std::string_view content = bytes.substr(member.offset, member.bytes);
     const std::string extension = Lower(name->extension);
     if (extension == "json") SetOnce(sample.json, content, member.name);
-    if (extension == "txt") SetOnce(sample.text, content, member.name);
+    if (extension == "txt") {
+      SetOnce(sample.text, content, member.name);
+      sample.text_name = member.name;
+    }
     const bool picture = IsPicture(name->extension), video = IsVideo(name->extension);
-    // They are found by their names: of two of one name the second would never be.
+    // Of two of one name a record's name finds the first alone.
     if ((picture || video) && !shown.insert(member.name).second) RefuseTwice(member.name);
     if (picture) sample.pictures.push_back({member.name, content});
     if (video) sample.videos.push_back({member.name, content});
@@ -188,7 +192,7 @@ Record ReadRecord(const ShardSample& sample, const RecordKeys& keys) {
     if (record.id.empty()) record.id = sample.key;
   } else if (sample.text) {
     if (!IsValidUtf8(*sample.text))
-      Refuse(Defect::kBadJson, ShownName(sample.key) + ".txt is not UTF-8");
+      Refuse(Defect::kBadJson, ShownName(sample.text_name) + " is not UTF-8");
     std::string question;
     for (size_t i = 0; i < sample.pictures.size(); ++i) question += "<image>";
     if (sample.pictures.empty()) {
