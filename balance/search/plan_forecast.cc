@@ -142,15 +142,19 @@ class StepForecaster {
   }
 
   // The step's costs without the collectives of ZeRO 2 and 3 and the copies of state in host
-  // memory that no pass hides; the optimizer's step stays as it is.
+  // memory that no pass hides, and without the sums that end a step (SumCopiesSeconds()).
   SimulationCosts PassesAlone() const {
     Plan whole = plan_;
     whole.sharded = std::min(plan_.sharded, ShardedState::kOptimizer);
     whole.offloaded = std::min(plan_.offloaded, ShardedState::kOptimizer);
     SimulationCosts costs = StageCosts(table_, whole, request_.cluster, step_->packs);
-    const auto passes = costs.seconds, step = step_->costs.seconds;
-    costs.seconds = [passes, step](const Op& op) {
-      return op.kind == OpKind::kOptimizer ? step(op) : passes(op);
+    double update_s = 0;
+    for (int rank = 0; rank < plan_.pipeline(); ++rank) {
+      update_s =
+          std::max(update_s, OptimizerSeconds(table_.model(), plan_, request_.cluster, rank));
+    }
+    costs.seconds = [passes = costs.seconds, update_s](const Op& op) {
+      return op.kind == OpKind::kOptimizer ? update_s : passes(op);
     };
     return WithTaken(costs, step_->taken);
   }

@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "balance/costs/stage_costs.h"
 #include "models/families/presets.h"
 #include "tests/models/load_of.h"
 
@@ -84,6 +85,28 @@ TEST_CASE("what passes wait for of shared-out or offloaded state is communicatio
     CHECK(shares.uneven_stages == Approx(0).margin(1e-6));
     CHECK(shares.communication > 0.05);
   }
+}
+
+TEST_CASE("sums that end a step are communication", "[plan_forecast][cpu]") {
+  PlanRequest request = Request(16);
+  ClusterConfig cluster;
+  cluster.preset = "a100-80g";
+  cluster.nodes = 2;
+  cluster.gpus_per_node = 4;
+  request.cluster = MakeCluster(cluster);
+  request.cluster.inter.bytes_per_s /= 20;
+  request.pins.pipeline = 1;
+  request.pins.tensor = 1;
+  request.pins.sharded = ShardedState::kOptimizer;
+  Plan plan = SearchPlans(request).plans.front().plan;
+  plan.zero_ranks = 4;  // the nodes sum their shards when all backwards are over
+  REQUIRE(plan.shards() == 4);
+  const CostModel costs(request.model, request.cluster, request.CostOptions(plan));
+  const double sum_s = SumCopiesSeconds(costs, plan, request.cluster, 0);
+  const PlanForecast forecast = ForecastPlan(request, plan);
+  REQUIRE(sum_s > 0.1 * forecast.step_s.p50);
+  CHECK(forecast.bubbles.communication * forecast.step_s.p50 > 0.95 * sum_s);
+  CHECK(forecast.bubbles.fill_and_drain == Approx(0).margin(1e-6));
 }
 
 TEST_CASE("shares add up to what the ranks wait", "[plan_forecast][cpu]") {

@@ -110,6 +110,8 @@ def check_refusals(results, folder, run, out):
                                                       config]),
             ("the inputs of check", questions, ["check", f"{folder}/model", questions, "--out",
                                                 questions]),
+            ("the recipe of check", questions, ["check", f"{folder}/model", config, "--steps",
+                                                f"{questions}:b", "--out", questions]),
             ("the configuration: profile", config, ["profile", config, "--out", config])):
         with open(kept, "rb") as file:
             before = file.read()

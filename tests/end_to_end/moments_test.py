@@ -166,7 +166,7 @@ def main():
                   'train.moments was "bf16" and is "fp32"' in done.stderr, done.stderr[-800:])
 
     without_masters(results, folder, run)
-    for name, more in (("alone", ()), ("weights", ("--set", "train.precision=fp32"))):
+    for name, more in (("alone", ()), ("plain", ("--set", "train.precision=fp32"))):
         done = tiny_case.program("generate", f"{folder}/{name}", "--prompt", "What is 3 plus 2?",
                                  "--max-new-tokens", "2", *more)
         results.check(f"{name}: how the optimizer's state lay is nothing to answers",

@@ -50,6 +50,7 @@ TEST_CASE("epochs are as many steps as they take", "[group_settings][cpu]") {
   CHECK(StepsOf(train, 160) == 25);
   train.epochs = 1.1;  // times 1,600 a little more than 1,760 in binary
   CHECK(StepsOf(train, 1600) == 110);
+  CHECK(StepsOf(1.1, 1600, 16) == 110);  // as `plan` and goals count them
   CHECK(StepsOf(train, 1601) == 111);
   train.epochs = 1e-6;
   CHECK(StepsOf(train, 160) == 1);

@@ -99,6 +99,8 @@ LocatedRecipe ChooseRecipe(const Choice& choice, Json file) {
 
 }  // namespace
 
+std::string RecipeFile(const std::string& choice) { return ParseChoice(choice).path; }
+
 CheckRecipe ReadCheckRecipe(const std::string& text) {
   const Choice choice = ParseChoice(text);
   const auto [path, json] = ChooseRecipe(choice, ReadJsonFile(choice.path));

@@ -26,6 +26,9 @@ struct CheckRecipe {
 // is missing or not in the file, DataError for a recipe that is invalid or not supported.
 CheckRecipe ReadCheckRecipe(const std::string& choice);
 
+// The file of such a choice.
+std::string RecipeFile(const std::string& choice);
+
 // The optimizer's parameter groups for a recipe.
 std::vector<ParameterGroup> RecipeGroups(const CheckRecipe& recipe,
                                          const std::vector<Parameter*>& parameters);

@@ -48,7 +48,7 @@ RunConfig ReadSettings(const std::vector<std::string>& set) {
 }
 
 int RunCheck(const Arguments& arguments, MpiEnvironment& mpi) {
-  RequireOtherFile("--out", arguments.out, {arguments.inputs, arguments.steps});
+  RequireOtherFile("--out", arguments.out, {arguments.inputs, RecipeFile(arguments.steps)});
   RunConfig config = ReadSettings(arguments.set);
   std::optional<CheckRecipe> recipe;
   if (!arguments.steps.empty()) recipe = ReadCheckRecipe(arguments.steps);

@@ -88,6 +88,8 @@ PlannedConfig Pinned(RunConfig config, const std::string& name, const std::strin
     config.parallel.encoder_stream = given.encoder_stream;
     config.parallel.encoder_static = given.encoder_static;
   }
+  // Plans of older programs do not name it where all ranks share the state.
+  if (plan.shards() > 1 && plan.zero_ranks == 0) config.parallel.zero_ranks = plan.shards();
   const auto islands = static_cast<int>(config.train.diloco.islands);
   return {OfIsland(std::move(config)), model, std::move(plan), islands};
 }

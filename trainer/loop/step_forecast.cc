@@ -57,7 +57,10 @@ RankSeconds StepForecast::Seconds(const Schedule& schedule, const std::vector<La
   seconds.step_s = seconds.passes_s = simulation.step_s;
   for (size_t i = 0; i < schedule.ranks[rank].size(); ++i) {
     const Op& op = schedule.ranks[rank][i];
-    if (op.kind == OpKind::kOptimizer) seconds.passes_s = simulation.start_s[rank][i];
+    if (op.kind == OpKind::kOptimizer) {  // which begins with the last sums of gradients
+      seconds.passes_s = simulation.start_s[rank][i] +
+                         SumCopiesSeconds(costs_, plan_, costs_.cluster(), pipeline_rank);
+    }
     if (!IsCompute(op.kind) || !RunsInLane(schedule.graph, op, lane)) continue;
     seconds.compute_s += simulation.end_s[rank][i] - simulation.start_s[rank][i];
   }

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstddef>
 #include <cstdio>
 #include <iterator>
@@ -17,6 +16,7 @@
 #include "balance/search/plan_search.h"
 #include "configs/base/error.h"
 #include "parallel/schedule/builders.h"
+#include "trainer/settings/group_settings.h"
 #include "trainer/settings/run_cluster.h"
 
 // A loop around the search for a plan, over the number of GPUs. The fastest plan of a number is
@@ -124,12 +124,10 @@ class GoalSearch {
     const double step_s = forecast.step_s.p50 + islands.outer_s_per_step();
     // Packs with lower limits are more, and so are the steps of an epoch.
     const int64_t step_packs = islands.count * run.planned.workload.global_batch();
-    const double steps =
-        config_.train.epochs > 0
-            ? std::ceil(config_.train.epochs * static_cast<double>(run.planned.epoch_packs) /
-                        static_cast<double>(step_packs))
-            : static_cast<double>(config_.train.steps);
-    figures.hours = steps * step_s / 3600;
+    const int64_t steps = config_.train.epochs > 0
+                              ? StepsOf(config_.train.epochs, run.planned.epoch_packs, step_packs)
+                              : config_.train.steps;
+    figures.hours = static_cast<double>(steps) * step_s / 3600;
     figures.cost = figures.gpu_hours() * run.request.cluster.price_per_device_hour;
     figures.samples_per_s = forecast.packs_per_s * run.planned.samples_per_pack;
     figures.traffic = forecast.traffic;

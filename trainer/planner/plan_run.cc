@@ -201,8 +201,9 @@ PlanReport PlanIsland(RunConfig config, const PlanTarget& target, const OrderPla
   report.samples_per_pack = planned.samples_per_pack;
   report.epoch_steps =
       static_cast<double>(planned.epoch_packs) / static_cast<double>(report.global_batch());
-  const double of_epochs = config.train.epochs * report.epoch_steps;
-  report.steps = of_epochs > 0 ? std::llround(std::ceil(of_epochs)) : config.train.steps;
+  report.steps = config.train.epochs > 0
+                     ? StepsOf(config.train.epochs, planned.epoch_packs, report.global_batch())
+                     : config.train.steps;
   const BalanceBeforeAfter balance = planned.balance(plan.data());
   report.before = balance.before;
   report.after = balance.after;

@@ -19,7 +19,8 @@ struct PlanPrediction {
   int64_t tiles = 0, tokens = 0;  // limits of a micro-batch
   // Packs of a step when the limits are not those of the configuration; else 0.
   int64_t global_batch = 0;
-  std::vector<int64_t> memory_bytes = {};  // forecast of each pipeline rank's peak; may be empty
+  // Of each pipeline rank's tensors at their peak, without the reserve; may be empty.
+  std::vector<int64_t> memory_bytes = {};
 };
 
 // The value of a plan's field as YAML, on one line.

@@ -45,12 +45,19 @@ GroupOptions GroupOptionsOf(const RunConfig& config, const LoadCost& cost,
   return options;
 }
 
+int64_t PacksOf(double epochs, int64_t epoch_packs) {
+  // 1.1 * 1600 is a little more than 1760.
+  return std::llround(std::ceil(epochs * static_cast<double>(epoch_packs) * (1 - 1e-12)));
+}
+
+int64_t StepsOf(double epochs, int64_t epoch_packs, int64_t step_packs) {
+  return std::max<int64_t>(1, (PacksOf(epochs, epoch_packs) + step_packs - 1) / step_packs);
+}
+
 int64_t StepsOf(const TrainSection& train, int64_t epoch_packs, const StepsTaken& taken) {
   if (train.epochs == 0) return train.steps;
-  // In whole packs: the same number from whatever step it is counted. 1.1 * 1600 is a little more
-  // than 1760.
-  const double all = train.epochs * static_cast<double>(epoch_packs);
-  const int64_t packs = std::llround(std::ceil(all * (1 - 1e-12)));
+  // In whole packs: the same number from whatever step it is counted.
+  const int64_t packs = PacksOf(train.epochs, epoch_packs);
   const int64_t used = taken.packs < 0 ? taken.steps * train.global_batch : taken.packs;
   const int64_t left = std::max<int64_t>(0, packs - used);
   const int64_t steps = (left + train.global_batch - 1) / train.global_batch;

@@ -23,6 +23,12 @@ struct StepsTaken {
   int64_t steps = 0, packs = 0;
 };
 
+// Packs of so many epochs, the last one rounded up.
+int64_t PacksOf(double epochs, int64_t epoch_packs);
+
+// Steps of those, of `step_packs` each.
+int64_t StepsOf(double epochs, int64_t epoch_packs, int64_t step_packs);
+
 // The steps of a run, with those taken: those of train.epochs, rounded up, of so many packs each;
 // where there is none, train.steps.
 int64_t StepsOf(const TrainSection& train, int64_t epoch_packs, const StepsTaken& taken = {});
