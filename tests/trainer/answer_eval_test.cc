@@ -196,6 +196,21 @@ TEST_CASE("a file's questions and their first references have their boxes", "[tr
   CHECK(questions[1].references == std::vector<std::string>{"no"});
 }
 
+TEST_CASE("a question has the system text of its record", "[trainer][cpu]") {
+  const TemporaryFolder folder;
+  folder.Write("q.jsonl", R"({"question":"How?","answer":"So.","system":"Be brief."})"
+                          "\n"
+                          R"({"question":"How?","system":""})"
+                          "\n");
+  const std::vector<FileQuestion> questions = ReadQuestions(folder / "q.jsonl");
+  REQUIRE(questions.size() == 2);
+  REQUIRE(questions[0].record.turns.size() == 2);
+  CHECK(questions[0].record.turns[0].role == Role::kSystem);
+  CHECK(questions[0].record.turns[0].text == "Be brief.");
+  CHECK(questions[0].question() == "How?");
+  CHECK(questions[1].record.turns.size() == 1);
+}
+
 TEST_CASE("the ranks of every mesh give the same answers", "[trainer][cpu]") {
   DataFixture data;
   const RunConfig config = WriteCase(data);

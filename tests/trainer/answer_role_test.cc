@@ -58,6 +58,8 @@ TEST_CASE("the role of answered questions follows from the training data", "[rep
   AnsweredSource elsewhere = Answered("other folder", {"dog", "cow", "cat"});
   elsewhere.source.images = "elsewhere";
   CHECK(role(elsewhere) == AnswerRole::kOther);
+  // A shard's pictures have names of its own.
+  CHECK(role(Answered("val-0000.tar", {"dog", "cow", "cat"})) == AnswerRole::kOther);
   AnsweredSource asked = Answered("other questions", {"dog", "cow", "cat"});
   for (SampleAnswer& answer : asked.answers) answer.question = "<image>\nWhat colour is it?";
   CHECK(role(asked) == AnswerRole::kOther);

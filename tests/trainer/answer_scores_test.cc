@@ -87,6 +87,12 @@ TEST_CASE("a choice is the option that an answer names", "[answers][cpu]") {
     CHECK(choice(answer, "B") == 0.0);
   }
   CHECK_FALSE(choice("B", "a horse"));
+  // Options of one character, texts with an initial, and texts of which nothing is left normalized.
+  CHECK(Score("4", {"B"}, "How many?\nA. 3\nB. 4\nC. 5").choice == 1.0);
+  CHECK(Score("4", {"4"}, "How many?\nA. 3\nB. 4\nC. 5").choice == 1.0);
+  CHECK(Score("E. coli", {"B"}, "Which?\nA. yeast\nB. E. coli").choice == 1.0);
+  CHECK(Score("the", {"C"}, "Which?\nA. a\nB. an\nC. the").choice == 1.0);
+  CHECK(Score("", {"A"}, "Which?\nA. a\nB. an\nC. the").choice == 0.0);
   CHECK_FALSE(Score("B", {"B"}, "What is it?").choice);
   CHECK_FALSE(Score("B", {"B"}, "B. comes first\nA. a cat").choice);
   CHECK(Score("(A)", {"A"}, "Which?\n(A) red\n(B) blue").choice == 1.0);

@@ -110,6 +110,16 @@ TEST_CASE("the report shows figures, pictures, answers, quarantine and configura
   CHECK(Has(html, "model: {hf: &quot;&lt;b&gt;&quot;}"));
 }
 
+TEST_CASE("an answer is judged behind its thought", "[report][cpu]") {
+  ReportInput input = Sample(10);
+  input.answers = {{"train.jsonl",
+                    AnswerRole::kTrained,
+                    1,
+                    1,
+                    {{"", "What is it?", "a hen", "", "<think>\n\n</think>\n\na hen"}}}};
+  CHECK(Has(RenderReport(input), "<dd class=\"good\">&lt;think&gt;"));
+}
+
 // The part of the page from one text to the next.
 std::string Between(const std::string& html, const std::string& from, const std::string& to) {
   const size_t begin = html.find(from);

@@ -327,6 +327,11 @@ TEST_CASE("held-out records are used once at most", "[settings][cpu]") {
   const SourceConfig held = read("data", "eval", meta + ", repeat: 0.1, take: last").data.eval[0];
   CHECK(held.repeat == 0.1);
   CHECK(held.take == TakenPart::kLast);
+  // What a list's entry says of training is not asked where it is held out: all of its records.
+  const std::string list = scratch.Path("list.yaml");
+  WriteText(list, "datasets: [{json_path: a.json, sampling_strategy: \"end:500\"}]\n");
+  CHECK(read("data", "train", list).data.train[0].max_samples == 500);
+  CHECK(read("data", "eval", list).data.eval[0].max_samples == 0);
   WriteText(meta, R"({"a": {"annotation": "a.jsonl"}})");
   CHECK(read("data", "train", meta + ", repeat: 0.9").data.train[0].repeat == 0.9);
   CHECK(read("data", "train", meta + ", take: last").data.train[0].take == TakenPart::kLast);

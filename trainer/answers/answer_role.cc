@@ -24,6 +24,11 @@ bool Contains(const std::vector<SourceConfig>& sources, const std::string& annot
 // Paths of the pictures, and the question about them.
 using QuestionKey = std::pair<std::vector<std::string>, std::string>;
 
+// That the names of pictures belong to; a shard's are its own, and begin anew in the next.
+const std::string& FolderOf(const SourceConfig& source) {
+  return IsShardName(source.annotations) ? source.annotations : source.images;
+}
+
 QuestionKey KeyOf(const std::string& folder, const std::vector<std::string>& images,
                   const std::string& question) {
   QuestionKey key{{}, question};
@@ -44,7 +49,7 @@ void FindTrained(const std::vector<SourceConfig>& train,
       const std::vector<Turn>& turns = parsed.record.turns;
       if (parsed.defect != Defect::kNone || turns.size() < 2) continue;
       const auto found =
-          answers.find(KeyOf(source.images, parsed.record.images, turns[turns.size() - 2].text));
+          answers.find(KeyOf(FolderOf(source), parsed.record.images, turns[turns.size() - 2].text));
       if (found != answers.end()) found->second = turns.back().text;
     }
   }
@@ -60,14 +65,14 @@ std::vector<AnswerRole> AnswerRoles(const std::vector<AnsweredSource>& sources,
     if (Contains(train, source.source.annotations) || Contains(eval, source.source.annotations))
       continue;
     for (const SampleAnswer& a : source.answers) {
-      trained[KeyOf(source.source.images, a.images, a.question)];
+      trained[KeyOf(FolderOf(source.source), a.images, a.question)];
     }
   }
   if (!trained.empty()) FindTrained(train, trained);
   const auto is_control = [&](const AnsweredSource& source) {
     const auto others =
         std::count_if(source.answers.begin(), source.answers.end(), [&](const SampleAnswer& a) {
-          const std::string& answer = trained[KeyOf(source.source.images, a.images, a.question)];
+          const std::string& answer = trained[KeyOf(FolderOf(source.source), a.images, a.question)];
           return !answer.empty() && answer != a.reference;
         });
     return 2 * static_cast<size_t>(others) > source.answers.size();

@@ -157,13 +157,12 @@ Marked MarkedBy(std::string_view line) {
 }
 
 // The texts of a question's options, from A on; fewer than two are none.
-std::vector<std::u32string> OptionsOf(std::string_view question) {
-  std::vector<std::u32string> options;
+std::vector<std::string_view> OptionsOf(std::string_view question) {
+  std::vector<std::string_view> options;
   for (size_t begin = 0; begin <= question.size();) {
     const size_t end = std::min(question.find('\n', begin), question.size());
     const Marked line = MarkedBy(question.substr(begin, end - begin));
-    if (line.letter == 'A' + static_cast<char>(options.size()))
-      options.push_back(Normalized(line.text));
+    if (line.letter == 'A' + static_cast<char>(options.size())) options.push_back(line.text);
     begin = end + 1;
   }
   if (options.size() < 2) options.clear();
@@ -172,7 +171,7 @@ std::vector<std::u32string> OptionsOf(std::string_view question) {
 
 // The option that a text names: by its letter alone or in front, behind "answer is" or "answer:",
 // or by its text; -1: none.
-int ChoiceOf(std::string_view text, const std::vector<std::u32string>& options) {
+int ChoiceOf(std::string_view text, const std::vector<std::string_view>& options) {
   const auto index = [&](char32_t letter) {
     const auto i = static_cast<int>(letter) - 'A';
     return i >= 0 && i < static_cast<int>(options.size()) ? i : -1;
@@ -181,7 +180,13 @@ int ChoiceOf(std::string_view text, const std::vector<std::u32string>& options) 
   for (const char32_t c : Decode(text)) {
     if (!IsSpace(c) && !IsPunctuation(c)) bare.push_back(c);
   }
-  if (bare.size() == 1) return index(bare[0] >= 'a' && bare[0] <= 'z' ? bare[0] - 32 : bare[0]);
+  if (bare.size() == 1) {
+    const int named = index(bare[0] >= 'a' && bare[0] <= 'z' ? bare[0] - 32 : bare[0]);
+    if (named >= 0) return named;
+  }
+  // Before a mark: "E. coli" is a text.
+  for (size_t i = 0; i < options.size(); ++i)
+    if (SameNormalized(text, options[i])) return static_cast<int>(i);
   if (const Marked marked = MarkedBy(text); marked.letter != 0) return index(marked.letter);
   std::string lower(text);
   for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
@@ -195,8 +200,7 @@ int ChoiceOf(std::string_view text, const std::vector<std::u32string>& options) 
     if (at < text.size() && ends && index(static_cast<unsigned char>(text[at])) >= 0)
       return index(static_cast<unsigned char>(text[at]));
   }
-  const auto same = std::find(options.begin(), options.end(), Normalized(text));
-  return same == options.end() ? -1 : static_cast<int>(same - options.begin());
+  return -1;
 }
 
 }  // namespace
@@ -205,7 +209,7 @@ AnswerScores ScoreAnswer(std::string_view question, const std::vector<std::strin
                          std::string_view answer) {
   AnswerScores scores;
   answer = BehindThought(answer);
-  const std::vector<std::u32string> options = OptionsOf(question);
+  const std::vector<std::string_view> options = OptionsOf(question);
   const int chosen = options.empty() ? -1 : ChoiceOf(answer, options);
   for (const std::string& text : references) {
     const std::string reference(WithoutThought(text));

@@ -73,6 +73,9 @@ FileQuestion Parse(std::string_view text, AnnotationForm form) {
     const Json* asked = FindText(object, {"question", "text", "prompt", "query"});
     if (asked == nullptr)
       Refuse(Defect::kBadField, "there is no question: give 'question', or a conversation");
+    const Json* system = FindText(object, {"system", "system_prompt"});
+    if (system != nullptr && !TextOf(*system).empty())
+      turns.push_back({Role::kSystem, TextOf(*system)});
     turns.push_back({Role::kUser, TextOf(*asked)});
     ReadPictures(object, question.record);
     ReadVideos(object, question.record);

@@ -22,9 +22,9 @@ struct FileQuestion {
 
 // Reads the questions of a JSONL file, a JSON array or a Parquet file. A record is a conversation
 // of the forms of data/records/record_forms.h, with or without its last answer, or has a
-// "question", "text", "prompt" or "query", pictures in "image" or "images", videos in "video" or
-// "videos", and perhaps an "answer", "answers" or "response", a text or a list of them. Throws
-// DataError "path:number: what; what to do".
+// "question", "text", "prompt" or "query", perhaps a "system" or "system_prompt", pictures in
+// "image" or "images", videos in "video" or "videos", and perhaps an "answer", "answers" or
+// "response", a text or a list of them. Throws DataError "path:number: what; what to do".
 std::vector<FileQuestion> ReadQuestions(const std::string& path);
 
 // Puts the names and boxes of the record's objects in the places that the question and its answer,

@@ -30,7 +30,9 @@ Evaluator::Evaluator(RunContext& context) : context_(context) {
   const auto opening = context.activity.During("opening the data of eval");
   const RunConfig& config = context.config;
   if (!config.data.eval.empty()) {
-    held_out_.emplace(config, config.data.eval, context.world(),
+    RunConfig by_token = config;  // the mean over tokens, whatever train.loss weighs
+    by_token.train.loss = LossWeight::kToken;
+    held_out_.emplace(by_token, config.data.eval, context.world(),
                       OpenDataOptions{.flag = " --eval"});
   } else if (config.eval.every > 0) {
     spdlog::warn("eval.every: there is no held-out data to measure; set data.eval");
@@ -109,6 +111,7 @@ bool Evaluator::HasChoice(size_t source) const {
 }
 
 std::optional<std::vector<AnsweredSource>> Evaluator::Answer(Replica& replica) const {
+  RequireWithinWindow(replica.config());
   return AnswerSources(replica, asked(), "");
 }
 

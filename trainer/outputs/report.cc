@@ -8,6 +8,7 @@
 #include <optional>
 #include <string_view>
 
+#include "data/text/thoughts.h"
 #include "trainer/outputs/html_text.h"
 #include "trainer/outputs/progress.h"
 #include "trainer/outputs/report_chart.h"
@@ -191,8 +192,9 @@ std::string Answer(const std::string& name, const std::string& answer, const std
                    bool judged) {
   if (answer.empty()) return "";
   if (!judged) return Element("dt", name) + Element("dd", answer);
-  return fmt::format("{}<dd class=\"{}\">{}</dd>", Element("dt", name),
-                     answer == reference ? "good" : "bad", EscapeHtml(answer));
+  const bool right = BehindThought(answer) == WithoutThought(reference);
+  return fmt::format("{}<dd class=\"{}\">{}</dd>", Element("dt", name), right ? "good" : "bad",
+                     EscapeHtml(answer));
 }
 
 // Removes placeholders of pictures, as the picture is shown above the question.

@@ -5,9 +5,11 @@ namespace equipoise {
 std::string_view ReportStyle() {
   return R"css(
 :root { color-scheme: light dark; --back: #f6f7f9; --card: #fff; --text: #1c2430; --soft: #66707f;
-  --line: #e3e7ed; --c0: #2563eb; --c1: #d9480f; --good: #15803d; --bad: #b91c1c; }
+  --line: #e3e7ed; --c0: #2563eb; --c1: #d9480f;
+  --c2: #0f8a5f; --c3: #9333ea; --c4: #b45309; --good: #15803d; --bad: #b91c1c; }
 @media (prefers-color-scheme: dark) { :root { --back: #12161c; --card: #1a2029;
   --text: #e6eaf0; --soft: #93a0b2; --line: #2c3542; --c0: #6ea8fe; --c1: #ff9a5c;
+  --c2: #4ade80; --c3: #c084fc; --c4: #fbbf24;
   --good: #4ade80; --bad: #f87171; } }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--back); color: var(--text);
@@ -33,13 +35,15 @@ figcaption { display: flex; flex-wrap: wrap; gap: 4px 14px; font-size: 14px; mar
 .key { color: var(--soft); font-variant-numeric: tabular-nums; }
 .key::before { content: ""; display: inline-block; width: 14px; height: 3px; border-radius: 2px;
   margin-right: 6px; vertical-align: middle; background: var(--c0); }
-.k1::before { background: var(--c1); }
+.k1::before { background: var(--c1); } .k2::before { background: var(--c2); }
+.k3::before { background: var(--c3); } .k4::before { background: var(--c4); }
 svg { display: block; width: 100%; height: auto; }
 .grid { stroke: var(--line); stroke-width: 1; }
 .tick { fill: var(--soft); font-size: 12px; }
 .line { fill: none; stroke: var(--c0); stroke-width: 2;
   stroke-linejoin: round; stroke-linecap: round; }
-.s1 { stroke: var(--c1); }
+.s1 { stroke: var(--c1); } .s2 { stroke: var(--c2); } .s3 { stroke: var(--c3); }
+.s4 { stroke: var(--c4); }
 .dot { stroke-width: 7; }
 .raw { stroke-width: 1; opacity: .35; }
 .card img { display: block; width: 100%; height: 180px; object-fit: contain; margin-bottom: 10px;

@@ -237,8 +237,10 @@ void UseOnce(std::vector<SourceConfig>& sources, const char* key) {
     ExpandSources(expanded);
     for (SourceConfig& source : expanded) {
       // Of a list's entries what the list's own source says, not what they say of training.
-      if (!source.listed_in.empty())
-        source.repeat = given.repeat, source.samples = 0, source.take = given.take;
+      if (!source.listed_in.empty()) {
+        source.repeat = given.repeat, source.take = given.take;
+        source.samples = 0, source.max_samples = given.max_samples;
+      }
       all.push_back(std::move(source));
     }
   }
