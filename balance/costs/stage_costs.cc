@@ -313,11 +313,8 @@ double SumCopiesSeconds(const CostModel& costs, const Plan& plan, const Cluster&
   return seconds;
 }
 
-namespace {
-
-// Seconds in which the embedding and the head's copy of it add their gradients, where they lie on
-// different pipeline ranks; with ZeRO 2 and 3 of slices.
-double SumTiedSeconds(const CostModel& costs, const Plan& plan, const Cluster& cluster) {
+double SumTiedSeconds(const CostModel& costs, const Plan& plan, const Cluster& cluster,
+                      int pipeline_rank) {
   if (!costs.tied_trained()) return 0;
   const int head = plan.RankOfStage(plan.num_stages() - 1);
   double bytes = kGradientBytes * static_cast<double>(costs.tied_parameters());
@@ -326,11 +323,14 @@ double SumTiedSeconds(const CostModel& costs, const Plan& plan, const Cluster& c
   for (int stage = 0; stage < plan.num_stages(); ++stage) {
     const int embedding = plan.RankOfStage(stage);
     if (embedding == head || !HoldsEmbedding(costs, plan, stage)) continue;
+    if (pipeline_rank != embedding && pipeline_rank != head) continue;
     seconds =
         std::max(seconds, AllReduceSeconds(bytes, 2, PipelineLink(cluster, plan, embedding, head)));
   }
   return seconds;
 }
+
+namespace {
 
 // Seconds of an update in host memory, which all devices of a node share: the processors and the
 // copies of a device run beside each other, but for the first copy and the last (of
@@ -421,7 +421,9 @@ SimulationCosts StageCosts(const LayerCostTable& table, const Plan& plan, const 
     tables->ops.push_back(std::move(row));
   }
   const RunStyle& style = costs.options().style;
-  const double tied_s = SumTiedSeconds(costs, plan, cluster);
+  // All ranks end their step with the one that takes longest.
+  const double tied_s =
+      SumTiedSeconds(costs, plan, cluster, plan.RankOfStage(plan.num_stages() - 1));
   for (int from = 0; from < plan.pipeline(); ++from) {
     const double optimizer_s =
         SumCopiesSeconds(costs, plan, cluster, from) + OptimizerSeconds(costs, plan, cluster, from);

@@ -60,6 +60,11 @@ double ReduceSeconds(const CostModel& costs, const Plan& plan, const Cluster& cl
 double SumCopiesSeconds(const CostModel& costs, const Plan& plan, const Cluster& cluster,
                         int pipeline_rank);
 
+// Seconds in which the embedding and the head's copy of it add their gradients, where they lie on
+// different pipeline ranks, of which this is one; with ZeRO 2 and 3 of slices.
+double SumTiedSeconds(const CostModel& costs, const Plan& plan, const Cluster& cluster,
+                      int pipeline_rank);
+
 // Copies of an encoder in the bubbles that share out its optimizer state, as data ranks do (ZeRO
 // 1).
 int StateCopies(const Plan& plan);

@@ -63,6 +63,12 @@ Schedule PlanSchedule::Build(const StageGraph& graph, int micro_batches) const {
   schedule.graph = graph;
   for (std::vector<Op>& ops : schedule.ranks) {
     std::erase_if(ops, [](const Op& op) { return !IsCompute(op.kind); });
+    for (const Op& op : ops) {  // before anything looks it up
+      if (op.stage < graph.num_stages() && op.micro_batch < micro_batches) continue;
+      throw ConfigError(
+          fmt::format("{}: there is no {}; the last stage is {}, the last micro-batch {}", name_,
+                      ToString(op), graph.num_stages() - 1, micro_batches - 1));
+    }
   }
   return schedule;
 }

@@ -29,6 +29,8 @@ BROKEN = {  # what is replaced, by what, what is said
     "backwards do not ascend": ("0B0 0F2 0B1", "0B1 0F2 0B0", "ascend"),
     "a deadlock": ("1F0 1B0", "1B0 1F0", "deadlocks"),
     "an unknown op": ("0F2", "0Q2", ":4:21:"),
+    "a stage that is not there": ("1F3 1B3", "1F3 1B3 1000000F0", "there is no 1000000F0"),
+    "a micro-batch that is not there": ("1F3 1B3", "1F3 1B3 1F4", "there is no 1F4"),
     "half a backward": ("0B0 0F2", "0I0 0F2", "0W0 is missing"),
     "another number of micro-batches": ("micro_batches 4", "micro_batches 5", "5 micro-batches"),
 }

@@ -59,7 +59,8 @@ RankSeconds StepForecast::Seconds(const Schedule& schedule, const std::vector<La
     const Op& op = schedule.ranks[rank][i];
     if (op.kind == OpKind::kOptimizer) {  // which begins with the last sums of gradients
       seconds.passes_s = simulation.start_s[rank][i] +
-                         SumCopiesSeconds(costs_, plan_, costs_.cluster(), pipeline_rank);
+                         SumCopiesSeconds(costs_, plan_, costs_.cluster(), pipeline_rank) +
+                         SumTiedSeconds(costs_, plan_, costs_.cluster(), pipeline_rank);
     }
     if (!IsCompute(op.kind) || !RunsInLane(schedule.graph, op, lane)) continue;
     seconds.compute_s += simulation.end_s[rank][i] - simulation.start_s[rank][i];

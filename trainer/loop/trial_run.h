@@ -7,8 +7,8 @@ namespace equipoise {
 
 class MpiEnvironment;
 
-// Each run of a plan takes up to six of the 256 numbers that groups of ranks have in a process.
-constexpr int kMostTrials = 40;
+// Each run of a plan takes up to eight of the 256 numbers that groups of ranks have in a process.
+constexpr int kMostTrials = 31;
 
 // The plan of a configuration for the started ranks, chosen by running the search's `trials` best
 // plans (at most kMostTrials) for a few steps each on the run's data: the best plan is the one with
