@@ -112,12 +112,20 @@ TEST_CASE("a picture of any resolution stands between black borders", "[data][cp
   }
 }
 
-TEST_CASE("several pictures of a record are padded squares", "[data][cpu]") {
+// Of tiles with four tokens.
+ImageSpec SpecOf(ImageSpec::Kind kind, ImageSpec::Fit fit, int64_t tile_size) {
   ImageSpec spec;
-  spec.kind = ImageSpec::Kind::kAnyRes;
-  spec.fit = ImageSpec::Fit::kPad;
-  spec.tile_size = 8;
+  spec.kind = kind;
+  spec.fit = fit;
+  spec.tile_size = tile_size;
   spec.rows_per_tile = spec.tokens_per_tile = 4;
+  return spec;
+}
+
+constexpr TilesConfig kOneTile = {/*min=*/1, /*max=*/1, /*thumbnail=*/false};
+
+TEST_CASE("several pictures of a record are padded squares", "[data][cpu]") {
+  ImageSpec spec = SpecOf(ImageSpec::Kind::kAnyRes, ImageSpec::Fit::kPad, 8);
   spec.resolutions = {{1, 2}, {2, 1}};
   spec.lone_tiles = true;
   spec.mean = {0.5F, 0, 0};
@@ -135,14 +143,9 @@ TEST_CASE("several pictures of a record are padded squares", "[data][cpu]") {
 }
 
 TEST_CASE("a thin picture is refused where it would become a huge square", "[data][cpu]") {
-  ImageSpec spec;
-  spec.kind = ImageSpec::Kind::kSquare;
-  spec.fit = ImageSpec::Fit::kPad;
-  spec.tile_size = 8;
-  spec.rows_per_tile = spec.tokens_per_tile = 4;
-  const TilesConfig tiles{/*min=*/1, /*max=*/1, /*thumbnail=*/false};
+  ImageSpec spec = SpecOf(ImageSpec::Kind::kSquare, ImageSpec::Fit::kPad, 8);
   const std::string words = "1 x 65536 pixels: a side is above 65535, too long to be made a square";
-  const ImageProcessor padded(spec, tiles);
+  const ImageProcessor padded(spec, kOneTile);
   CHECK_THROWS_WITH(padded.Measure({1, 65'536}, 1), words);
   CHECK_THROWS_AS(padded.Measure({1'000'000, 1}, 1), ImageError);
   CHECK(padded.Measure({65'535, 1}, 1).patches == 4);
@@ -152,22 +155,18 @@ TEST_CASE("a thin picture is refused where it would become a huge square", "[dat
   several.kind = ImageSpec::Kind::kAnyRes;
   several.resolutions = {{1, 2}, {2, 1}};
   several.lone_tiles = true;
-  const ImageProcessor lone(several, tiles);
+  const ImageProcessor lone(several, kOneTile);
   CHECK_THROWS_WITH(lone.GridOf({1, 65'536}, 2), words);
   CHECK_THROWS_WITH(lone.Measure({1, 65'536}, 2), words);
   CHECK(lone.GridOf({1, 65'536}) == PatchGrid{65'536, 1});  // tiles of a resolution
 
   spec.fit = ImageSpec::Fit::kStretch;
-  CHECK(ImageProcessor(spec, tiles).Measure({1, 1'000'000}, 1).patches == 4);
+  CHECK(ImageProcessor(spec, kOneTile).Measure({1, 1'000'000}, 1).patches == 4);
 }
 
 TEST_CASE("of a thin picture no more is enlarged than the crop shows", "[data][cpu]") {
-  ImageSpec spec;
-  spec.kind = ImageSpec::Kind::kSquare;
-  spec.fit = ImageSpec::Fit::kCrop;
-  spec.tile_size = 336;
-  spec.rows_per_tile = spec.tokens_per_tile = 4;
-  const ImageProcessor processor(spec, {/*min=*/1, /*max=*/1, /*thumbnail=*/false});
+  const ImageProcessor processor(
+      SpecOf(ImageSpec::Kind::kSquare, ImageSpec::Fit::kCrop, /*tile_size=*/336), kOneTile);
   CHECK(processor.Measure({1, 1'000'000}, 1).patches == 4);
   // Enlarged it has 336,000,000 rows. The crop reaches from the middle of row 499,999, whose number
   // ends with the byte 31, to that of the next.

@@ -48,6 +48,20 @@ TEST_CASE("a tokenizer takes the place of the model's, as a file and as a folder
   CHECK_FALSE(fs::exists(folder / "to/tokenizer.json"));
 }
 
+TEST_CASE("what lies in its place already stays", "[model_source][cpu]") {
+  const TemporaryFolder folder;
+  folder.Write("run/config.json", "{}");
+  folder.Write("run/tokenizer.json", TinyTokenizerJson().dump());
+  fs::create_directory_symlink(folder / "run", folder / "link");
+  for (const char* from : {"run", "run/", "link"}) {
+    CopyModelDescription(folder / from, folder / "run");
+    CopyTokenizer(folder / from, folder / "run");
+  }
+  CopyTokenizer(folder / "link/tokenizer.json", folder / "run");
+  CHECK(ReadWholeFile(folder / "run/tokenizer.json") == TinyTokenizerJson().dump());
+  CHECK(ReadWholeFile(folder / "run/config.json") == "{}");
+}
+
 TEST_CASE("what is copied from a read-only store can be written again", "[model_source][cpu]") {
   const TemporaryFolder folder;
   folder.Write("hf/config.json", "{}");

@@ -75,6 +75,11 @@ void RequireHuggingFaceBase(const ModelSource& source, const std::string& path) 
 
 namespace {
 
+bool IsSame(const fs::path& a, const fs::path& b) {
+  std::error_code none;  // one that is not there is no other
+  return fs::equivalent(a, b, none);
+}
+
 // In place of a file that may be read-only, as a copy is of what lies in a shared store.
 void CopyOver(const fs::path& from, const fs::path& to, std::error_code& error) {
   fs::remove(to, error);
@@ -91,6 +96,7 @@ void RequireWritten(const std::string& to, const std::error_code& error) {
 // Copies the files that describe a model, and that `taken` takes by their names.
 void CopyDescription(const std::string& from, const std::string& to,
                      bool (*taken)(const fs::path&)) {
+  if (IsSame(from, to)) return;
   std::error_code error;
   fs::create_directories(to, error);
   for (const fs::directory_entry& entry : fs::directory_iterator(from)) {
@@ -120,14 +126,16 @@ void CopyAskingDescription(const std::string& from, const std::string& to) {
 void CopyTokenizer(const std::string& from, const std::string& to) {
   const std::vector<const char*> beside = {"merges.txt", "tokenizer_config.json",
                                            "added_tokens.json"};
+  const fs::path file(from);
+  const bool folder = fs::is_directory(file);
+  if (IsSame(folder ? file : file.parent_path(), to)) return;
   std::error_code error;
   // Of another tokenizer, whose file could be read in place of this one's.
   for (const char* name : {"tokenizer.json", "tokenizer.model", "vocab.json"})
     fs::remove(fs::path(to) / name, error);
   for (const char* name : beside) fs::remove(fs::path(to) / name, error);
-  if (fs::is_directory(from)) return CopyModelDescription(from, to);
+  if (folder) return CopyModelDescription(from, to);
   fs::create_directories(to, error);
-  const fs::path file(from);
   const char* as = file.filename() == "vocab.json" ? "vocab.json"
                    : file.extension() == ".model"  ? "tokenizer.model"
                                                    : "tokenizer.json";

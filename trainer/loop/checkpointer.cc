@@ -270,9 +270,8 @@ void Checkpointer::WarnOfOtherOrder(const CheckpointIndex& index, const Plan& pl
   const EpochPacker packer = data_.MakePacker(context_.islands.count() * plan.data());
   if (position.pack == 0 || position.pack >= packer.Summarize(position.epoch).groups) return;
   spdlog::warn(
-      "train.global_batch: epoch {} is in another order now: in what is left of it some samples "
-      "come "
-      "again, and others not",
+      "train.global_batch: epoch {} is in another order now: of what is left of it some "
+      "samples come again, and others not",
       position.epoch + 1);
 }
 
