@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include "configs/base/error.h"
@@ -79,7 +80,7 @@ class Prefetcher {
                        [](const Pass& a, const Pass& b) { return a.start_s < b.start_s; });
       std::vector<Op> list;
       size_t next = 0;
-      for (size_t p = 0; p < schedule_.ranks[r].size(); ++p) {
+      for (const size_t p : ByStart(r)) {
         // At equal times the step's own comes first: it may be one that takes no time.
         for (; next < passes.size() && passes[next].start_s < times_.start_s[r][p]; ++next)
           list.push_back(passes[next].op);
@@ -97,6 +98,17 @@ class Prefetcher {
     double start_s = 0, seconds = 0;
     double end_s() const { return start_s + seconds; }
   };
+
+  // The places of a rank's ops as they begin: in its list one of a lane may stand behind a later
+  // one of another lane.
+  std::vector<size_t> ByStart(size_t rank) const {
+    std::vector<size_t> places(schedule_.ranks[rank].size());
+    std::iota(places.begin(), places.end(), 0);
+    const std::vector<double>& start_s = times_.start_s[rank];
+    std::stable_sort(places.begin(), places.end(),
+                     [&](size_t a, size_t b) { return start_s[a] < start_s[b]; });
+    return places;
+  }
 
   // What the tensor ranks of a lane do not use of a rank's time.
   FreeTime FreeBeside(size_t rank, int lane) const {
