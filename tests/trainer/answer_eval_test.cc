@@ -185,15 +185,34 @@ TEST_CASE("a file's questions and their first references have their boxes", "[tr
   const std::string objects = R"("image":"a.png","objects":{"ref":["cat"],"bbox":[[1,2],[3,4]]}})";
   folder.Write("q.jsonl",
                R"({"query":"<ref-object> near <bbox>?","response":"<bbox>","answers":["x"],)" +
-                   objects + "\n" + R"({"question":"<bbox>?","answer":"no",)" + objects + "\n");
+                   objects + "\n" + R"({"question":"<bbox>?","answer":"No, <bbox>",)" + objects +
+                   "\n");
   std::vector<FileQuestion> questions = ReadQuestions(folder / "q.jsonl");
   REQUIRE(questions.size() == 2);
   for (FileQuestion& question : questions)
     WriteObjects({ImageSpec(), TilesConfig()}, {{10, 20}}, question);
   CHECK(questions[0].question() == "cat near [(100,100)]?");
   CHECK(questions[0].references == std::vector<std::string>{"[(300,200)]", "x"});
-  CHECK(questions[1].question() == "<bbox>?");  // in no form of ms-swift
-  CHECK(questions[1].references == std::vector<std::string>{"no"});
+  CHECK(questions[1].question() == "[(100,100)]?");
+  CHECK(questions[1].references == std::vector<std::string>{"No, [(300,200)]"});
+}
+
+TEST_CASE("a question alone has what was said before it, and functions", "[trainer][cpu]") {
+  const TemporaryFolder folder;
+  folder.Write("q.jsonl",
+               R"({"id":[1],"query":"And then?","history":[["Who?","I."],["Where?","Here."]],)"
+               R"("system":"Be brief.","tools":[{"name":"look","about":{}}]})");
+  const FileQuestion question = ReadQuestions(folder / "q.jsonl")[0];
+  CHECK(question.id == Json({1}));
+  std::vector<std::string> said;
+  for (const Turn& turn : question.record.turns) said.push_back(turn.text);
+  using Texts = std::vector<std::string>;
+  CHECK(said == Texts{"Be brief.", "Who?", "I.", "Where?", "Here.", "And then?"});
+  CHECK(question.record.tools ==
+        R"({"type": "function", "function": {"name": "look", "about": {}}})");
+  folder.Write("q.jsonl", R"({"question":7,"history":"before"})");
+  CHECK_THROWS_WITH(ReadQuestions(folder / "q.jsonl"),
+                    Catch::Contains("q.jsonl:1: 'history' is no list of [question, answer]"));
 }
 
 TEST_CASE("a question has the system text of its record", "[trainer][cpu]") {

@@ -12,8 +12,6 @@
 #include "data/records/parquet_file.h"
 #include "data/records/record_forms.h"
 #include "data/records/record_objects.h"
-#include "data/records/record_pictures.h"
-#include "data/records/record_videos.h"
 #include "data/records/refusal.h"
 
 namespace equipoise {
@@ -54,6 +52,18 @@ void ReadReferences(const Json& object, std::initializer_list<const char*> keys,
   }
 }
 
+// A question without a form of a conversation is read as a record with its first reference, if it
+// has one: so it may have all that a record has.
+void ReadAlone(std::string_view text, const std::string& asked, FileQuestion& question) {
+  auto whole = nlohmann::ordered_json::parse(text);  // the order of functions' keys counts
+  // An id may be anything here.
+  for (const char* key : {"id", "reasoning_content"}) whole.erase(key);
+  whole["query"] = asked;
+  whole["response"] = question.references.empty() ? "" : question.references[0];
+  ReadConversation(whole.dump(), question.record);
+  question.record.turns.pop_back();
+}
+
 // `text`: of a record, or a row of Parquet.
 FileQuestion Parse(std::string_view text, AnnotationForm form) {
   FileQuestion question;
@@ -69,20 +79,15 @@ FileQuestion Parse(std::string_view text, AnnotationForm form) {
     }
     if (turns.empty() || turns.back().role != Role::kUser)
       Refuse(Defect::kNoConversation, "it does not end with a question and perhaps its answer");
+    ReadReferences(object, {"answers", "answer"}, question);
   } else {
     const Json* asked = FindText(object, {"question", "text", "prompt", "query"});
     if (asked == nullptr)
       Refuse(Defect::kBadField, "there is no question: give 'question', or a conversation");
-    const Json* system = FindText(object, {"system", "system_prompt"});
-    if (system != nullptr && !TextOf(*system).empty())
-      turns.push_back({Role::kSystem, TextOf(*system)});
-    turns.push_back({Role::kUser, TextOf(*asked)});
-    ReadPictures(object, question.record);
-    ReadVideos(object, question.record);
-    ReadReferences(object, {"response"}, question);  // of a conversation it is the last answer
+    ReadReferences(object, {"response", "answers", "answer"}, question);
+    ReadAlone(text, TextOf(*asked), question);
   }
   question.record.given.clear();
-  ReadReferences(object, {"answers", "answer"}, question);
   for (const char* key : {"question_id", "id"}) {
     if (question.id.is_null() && object.contains(key)) question.id = object[key];
   }
