@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <map>
 #include <optional>
 #include <set>
 #include <utility>
@@ -325,8 +326,55 @@ int64_t HostBytesOfNode(const Cluster& cluster, const Plan& plan,
 
 namespace {
 
+// Features of an encoder with ranks or a place of its own that the first text stage has not taken
+// yet: their memory is taken when they are made or their receive is posted (executor.cc), which
+// may be long before.
+class WaitingFeatures {
+ public:
+  WaitingFeatures(const CostModel& costs, const Plan& plan, const Schedule& schedule)
+      : costs_(costs), plan_(plan), schedule_(schedule) {}
+
+  int64_t bytes() const { return bytes_; }
+  void Before(const Op& op) {
+    const auto found = op.kind == OpKind::kForward ? each_.find(op.micro_batch) : each_.end();
+    if (found == each_.end() || found->second.to != op.stage) return;
+    bytes_ -= found->second.bytes;
+    each_.erase(found);
+  }
+  void After(const Op& op, const LayerLoad& load) {
+    const StageGraph& graph = schedule_.graph;
+    int from = -1, to = -1;
+    if (op.kind == OpKind::kRecv) {
+      from = op.peer, to = op.stage;
+    } else if (op.kind == OpKind::kEncoderForward && !graph.HasBackward(op.stage) &&
+               schedule_.work.Sends(op.stage, op.micro_batch)) {
+      // What a stage with a backward makes is part of what it keeps.
+      from = op.stage, to = Node(op.stage).next.front();
+      if (Node(to).rank != Node(from).rank) return;
+    }
+    if (from < 0 || !Node(from).encoder || Node(to).encoder) return;
+    const int64_t bytes = costs_.BoundaryBytes(plan_.LayersOf(from).end - 1, load);
+    if (each_.emplace(op.micro_batch, Waiting{to, bytes}).second) bytes_ += bytes;
+  }
+
+ private:
+  struct Waiting {
+    int to = 0;
+    int64_t bytes = 0;
+  };
+  const StageNode& Node(int stage) const {
+    return schedule_.graph.stages[static_cast<size_t>(stage)];
+  }
+
+  const CostModel& costs_;
+  const Plan& plan_;
+  const Schedule& schedule_;
+  std::map<int, Waiting> each_;  // by micro-batch
+  int64_t bytes_ = 0;
+};
+
 // The worst moment of the tensor ranks of a lane, which run their own part of the rank's list.
-Moment WorstMoment(StageMemory& stages, const Schedule& schedule,
+Moment WorstMoment(StageMemory& stages, WaitingFeatures waiting, const Schedule& schedule,
                    const std::vector<LayerLoad>& micro_batches, int pipeline_rank, int lane,
                    int64_t* most_on_host) {
   const std::vector<int> freed_at = FreedAt(schedule, pipeline_rank);
@@ -342,9 +390,15 @@ Moment WorstMoment(StageMemory& stages, const Schedule& schedule,
   Moment worst;
   for (size_t p = 0; p < list.size(); ++p) {
     const Op& op = list[p];
-    if (!IsCompute(op.kind) || !RunsInLane(schedule.graph, op, lane)) continue;
+    if (!RunsInLane(schedule.graph, op, lane)) continue;
+    const LayerLoad& load = micro_batches[static_cast<size_t>(op.micro_batch)];
+    waiting.Before(op);
+    if (!IsCompute(op.kind)) {
+      waiting.After(op, load);
+      continue;
+    }
     const int freed = freed_at[p];
-    const StagePass& pass = stages.Of(op.stage, micro_batches[static_cast<size_t>(op.micro_batch)]);
+    const StagePass& pass = stages.Of(op.stage, load);
     // Or the next step frees it.
     const bool stays = op.micro_batch >= schedule.own() && schedule.graph.HasBackward(op.stage);
     const bool keeps = IsForward(op.kind) && (freed >= 0 || stays);
@@ -363,7 +417,9 @@ Moment WorstMoment(StageMemory& stages, const Schedule& schedule,
     } else {
       now.kept += kept;
     }
+    now.kept += waiting.bytes();
     if (now.total() > worst.total()) worst = now;
+    waiting.After(op, load);
     if (keeps) kept += pass.kept, on_host += pass.host;
     *most_on_host = std::max(*most_on_host, on_host);
   }
@@ -386,7 +442,8 @@ MemoryForecast ForecastMemory(const CostModel& costs, const Plan& plan, const Sc
   Moment worst;
   int64_t on_host = 0;
   for (int lane = 0; lane < plan.encoder_lanes(); ++lane) {
-    Moment moment = WorstMoment(stages, schedule, micro_batches, pipeline_rank, lane, &on_host);
+    Moment moment = WorstMoment(stages, {costs, plan, schedule}, schedule, micro_batches,
+                                pipeline_rank, lane, &on_host);
     moment.kept += MostFeatureBytes(costs, plan, schedule, micro_batches, pipeline_rank, lane);
     if (moment.total() > worst.total()) worst = moment;
   }

@@ -16,7 +16,7 @@ struct MemoryForecast {
   int64_t gradients = 0;  // fp32
   int64_t optimizer = 0;  // AdamW's moments, and what there is of masters beside the parameters
   // At the worst moment of the step:
-  int64_t activations = 0;    // kept for backward, or as features for the next step
+  int64_t activations = 0;    // kept for backward, or as features that are not taken yet
   int64_t temporary = 0;      // of the layer that runs: recomputed activations, logits, gradients
   int64_t communication = 0;  // buffers of transfers between stages
   int64_t reserve = 0;        // devices: fragmentation and context

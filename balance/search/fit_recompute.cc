@@ -41,6 +41,9 @@ std::vector<int64_t> KeptAtPeak(const Schedule& schedule, int rank,
   return peak;
 }
 
+// Of a stage's component, among which the micro-batches are dealt.
+double CopiesOf(const Plan& plan, int stage) { return plan.CopiesOf(plan.ComponentOfStage(stage)); }
+
 }  // namespace
 
 MemoryForecast PlanFitter::FitRank(Plan& plan, const Schedule& schedule, int rank,
@@ -64,7 +67,7 @@ double PlanFitter::RecomputeSeconds(const Plan& plan, int rank) const {
     const LayerSpan span = plan.LayersOf(stage);
     for (int layer = span.begin; layer < span.end; ++layer) {
       const Recompute kind = plan.recompute[static_cast<size_t>(layer)];
-      seconds += worst_.At(layer, 0).recompute_s[static_cast<size_t>(kind)];
+      seconds += worst_.At(layer, 0).recompute_s[static_cast<size_t>(kind)] / CopiesOf(plan, stage);
     }
   }
   return seconds;
@@ -103,8 +106,8 @@ MemoryForecast PlanFitter::ChooseRecompute(Plan& plan, const Schedule& schedule,
       if (kind == Recompute::kElementwise && !request_.style.program->recomputes_elementwise)
         continue;
       const auto k = static_cast<size_t>(kind);
-      each.push_back(
-          {kind, costs.recompute_s[k], micro_batches * static_cast<int64_t>(costs.kept_bytes[k])});
+      each.push_back({kind, costs.recompute_s[k] / CopiesOf(plan, stage_of[i]),
+                      micro_batches * static_cast<int64_t>(costs.kept_bytes[k])});
     }
   }
   const auto set = [&](const std::vector<Recompute>& kinds) {

@@ -238,7 +238,7 @@ MemoryForecast PlanFitter::Forecast(const Plan& plan, const Schedule& schedule, 
   return forecast;
 }
 
-// Of one step's features, dealt evenly to the copies of an encoder that runs a step ahead. The
+// Of the next step's features, dealt evenly to the copies of an encoder that runs a step ahead. The
 // schedule that a rank is fitted to (WorstSchedule()) does not.
 int64_t PlanFitter::FeatureBytes(const Plan& plan) const {
   if (!request_.RunsAhead(plan)) return 0;
@@ -266,9 +266,14 @@ Schedule PlanFitter::WorstSchedule(Plan& plan) const {
   const int64_t most = kind != nullptr && kind->delays_updates ? 2 * all : all;
   const int64_t rounds = whole ? all : std::min<int64_t>(most, 3 * plan.pipeline());
   const std::vector<LayerLoad> loads(static_cast<size_t>(rounds), request_.workload.worst);
-  return Ops(
-      plan, loads,
-      StageCosts(worst_, plan, request_.cluster, std::vector<int>(static_cast<size_t>(rounds), 0)));
+  const SimulationCosts costs =
+      StageCosts(worst_, plan, request_.cluster, std::vector<int>(static_cast<size_t>(rounds), 0));
+  if (!FillsBubbles(plan.encoder)) return Ops(plan, loads, costs);
+  // With its transfers, which tell how many features wait. A step ahead, all that the step takes
+  // are there when it begins.
+  Plan placed = plan;
+  if (request_.RunsAhead(plan)) placed.encoder = EncoderPlacement::kThreePhase;
+  return PlanSchedule(placed).StepOps({specs_, placed, request_.frozen}, loads, costs);
 }
 
 PlanFitter::Fit PlanFitter::FitMemory(Plan& plan) const {

@@ -168,6 +168,9 @@ class Search {
   std::vector<Plan> MoveGuided(std::vector<Plan>& filled) const {
     std::vector<Plan> guides;
     if (request_.pins.encoder.placement) {
+      // Inline, the encoder may lack heads for the pinned tensor ranks.
+      const int tensor = request_.pins.tensor.value_or(1);
+      if (!MayShareEncoder(request_, EncoderPlacement::kInline, tensor)) return {};
       PlanRequest without = request_;
       without.pins.encoder = {};
       without.pins.stage_begins.clear();

@@ -34,12 +34,6 @@ bool MayShareLayers(const PlanRequest& request, int tensor) {
   return tensor <= request.model.text.num_attention_heads && FitsNode(request.cluster, tensor);
 }
 
-// Whether that encoder has a head for each of its tensor ranks: in the bubbles those are pinned.
-bool MayShareEncoder(const PlanRequest& request, EncoderPlacement encoder, int tensor) {
-  const bool own = FillsBubbles(encoder) && request.pins.encoder.tensor;
-  return own || !request.model.has_vision || tensor <= request.model.vision.num_attention_heads;
-}
-
 bool Allows(const std::optional<int>& pin, int value) { return !pin || *pin == value; }
 
 // Whether context ranks can share out tokens and pictures: with all layers that take what is made
@@ -134,7 +128,7 @@ std::vector<Plan> PlansOf(EncoderPlacement encoder, const PlanRequest& request,
       add(InlinePlan(degrees, order.chunks, placement));
     } else if (!RunsByLayer(request.pins, degrees)) {
       for (const int tensor : Divisors(degrees.tensor)) {
-        if (!Allows(pins.tensor, tensor)) continue;
+        if (!Allows(pins.tensor, tensor) || !MayShareEncoder(request, encoder, tensor)) continue;
         for (const int ranks : Divisors(degrees.pipeline)) {
           for (const int chunks : kEncoderChunks) {
             const int stages = pins.chunks.value_or(chunks);
@@ -163,6 +157,11 @@ std::vector<EncoderPlacement> Encoders(const PlanRequest& request) {
 }
 
 }  // namespace
+
+bool MayShareEncoder(const PlanRequest& request, EncoderPlacement encoder, int tensor) {
+  const bool own = FillsBubbles(encoder) && request.pins.encoder.tensor;
+  return own || !request.model.has_vision || tensor <= request.model.vision.num_attention_heads;
+}
 
 std::vector<Plan> PlanShapes(const PlanRequest& request) {
   const PlanPins& pins = request.pins;

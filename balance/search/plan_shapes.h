@@ -16,4 +16,8 @@ namespace equipoise {
 // leave none, with what to change.
 std::vector<Plan> PlanShapes(const PlanRequest& request);
 
+// Whether an encoder in that place has a head for each of so many tensor ranks of the language
+// model: in the bubbles its own may be pinned.
+bool MayShareEncoder(const PlanRequest& request, EncoderPlacement encoder, int tensor);
+
 }  // namespace equipoise

@@ -126,6 +126,61 @@ TEST_CASE("tensor ranks of an encoder in the bubbles are searched where they are
   CHECK(free.plans.front().step_s <= SearchPlans(request).plans.front().step_s);
 }
 
+TEST_CASE("features that wait for the language model are in its first rank's memory",
+          "[plan_search][cpu]") {
+  PlanRequest request = Request("internvl2-8b", 1, 16);
+  request.frozen = {"vision", "projector"};
+  request.ranks = 2;
+  request.cluster.devices_per_node = 2;
+  request.pins.data = request.pins.tensor = 1;
+  request.pins.schedule = "1f1b";
+  request.cluster.memory_bytes = int64_t{1} << 50;
+  request.pins.encoder.placement = EncoderPlacement::kThreePhase;
+  request.pins.encoder.prefetch = GENERATE(false, true);
+  const Plan plan = SearchPlans(request).plans.front().plan;
+  const CostModel costs(request.model, request.cluster, request.CostOptions(plan));
+  const int64_t each =
+      costs.BoundaryBytes(plan.components.back().first_layer - 1, request.workload.worst);
+  const auto activations = [&](int micro_batches) {
+    PlanRequest of = request;
+    of.workload.steps[0].resize(static_cast<size_t>(micro_batches));
+    Plan again = plan;
+    return PlanFitter(of, again).FitMemory(again).memory[0].activations;
+  };
+  // All are encoded first; two are taken when activations are most. What has been made for the next
+  // step lies on the two ranks.
+  const int64_t more = request.pins.encoder.prefetch ? 4 : 0;
+  CHECK(activations(16) - activations(8) == (8 + more) * each);
+}
+
+TEST_CASE("what copies of the encoder compute again costs each a part of the micro-batches",
+          "[plan_search][cpu]") {
+  PlanRequest request = Request("internvl2-26b", 1, 8);
+  request.ranks = 4;
+  request.pins.data = request.pins.tensor = 1;
+  request.pins.pipeline = 4;
+  request.pins.schedule = "1f1b";
+  request.pins.encoder = {};
+  request.pins.encoder.placement = EncoderPlacement::kOptimus;
+  request.pins.encoder.ranks = 1;
+  request.recompute = RecomputeRule::kAdaptive;
+  request.cluster.memory_bytes = int64_t{1} << 50;
+  Plan plan = SearchPlans(request).plans.front().plan;
+  REQUIRE(plan.encoder_copies() == 4);
+  const MemoryForecast whole = PlanFitter(request, plan).FitMemory(plan).memory[0];
+  const double reserve = static_cast<double>(whole.reserve) / static_cast<double>(int64_t{1} << 50);
+  const auto needs = static_cast<double>(whole.total() - whole.reserve - (int64_t{8} << 30));
+  request.cluster.memory_bytes = static_cast<int64_t>(needs / (1 - reserve));
+  CHECK_FALSE(PlanFitter(request, plan).FitMemory(plan).misfit);
+  int encoder = 0, text = 0;
+  for (int layer = 0; layer < plan.LayersOf(4 * plan.encoder_chunks()).end; ++layer) {
+    const bool again = plan.recompute[static_cast<size_t>(layer)] != Recompute::kNone;
+    (layer < plan.components.back().first_layer ? encoder : text) += again ? 1 : 0;
+  }
+  CHECK(encoder > 0);
+  CHECK(text == 0);
+}
+
 // A step of a run that has gone on for some steps of equal micro-batches, as it builds it.
 double StepOfRun(const PlanRequest& request, const Plan& plan, const std::vector<LayerLoad>& now) {
   const StageLayout stages(request.model, plan, request.frozen);

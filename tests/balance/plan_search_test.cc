@@ -34,6 +34,13 @@ TEST_CASE("an encoder's heads are counted where it has no tensor ranks of its ow
     CHECK((FillsBubbles(plan.encoder) || plan.tensor() <= 25));
   }
   CHECK(most > 25);
+  // Where the tensor ranks are pinned there are no plans with an inline encoder to go by.
+  request.pins.tensor = 32;
+  request.pins.encoder.placement = EncoderPlacement::kOptimus;
+  request.cluster.memory_bytes *= 4;
+  CHECK_FALSE(SearchPlans(request).plans.empty());
+  request.pins.encoder.tensor.reset();
+  for (const ScoredPlan& each : SearchPlans(request).plans) CHECK(each.plan.encoder_tensor() <= 25);
 }
 
 TEST_CASE("shapes use all ranks and whole micro-batches", "[plan_search][cpu]") {
