@@ -1,7 +1,10 @@
 #include "trainer/planner/goal_search.h"
 
 #include <catch2/catch.hpp>
+#include <chrono>
+#include <ctime>
 #include <filesystem>
+#include <iomanip>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -167,6 +170,29 @@ TEST_CASE("a goal holds for a given number of ranks too", "[goal_search][cpu]") 
   CHECK(ErrorOf({"goal.budget=10", "cluster.preset=a800", "cluster.price_per_gpu_hour=0"},
                 ExitCode::kBadUsage, {4})
             .find("goal.budget: no price of a GPU hour is known") == 0);
+}
+
+TEST_CASE("a started run with a date is told of the plan that it has", "[goal_search][cpu]") {
+  PlanTarget started = {8};
+  started.started = true;
+  const RunConfig quiet = Config({"cluster.nodes=2", "goal.objective=traffic"});
+  const PlanReport given = PlanRun(quiet, started);
+  const double hours = given.goal.sizes.front().figures.hours;
+  // A date between the hours of the plan with the least traffic and those of a faster one, if any.
+  const auto date = [](double left) {
+    const auto at = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                       std::chrono::duration<double, std::ratio<3600>>(left));
+    const std::time_t seconds = Clock::to_time_t(at);
+    std::ostringstream text;
+    text << std::put_time(std::gmtime(&seconds), "goal.deadline=%Y-%m-%dT%H:%M");
+    return text.str();
+  };
+  for (const double share : {0.5, 0.9, 0.99, 0.999}) {
+    const PlanReport late = PlanRun(
+        Config({"cluster.nodes=2", "goal.objective=traffic", date(share * hours)}), started);
+    CHECK(late.best().plan == given.best().plan);
+    CHECK(late.goal.miss.find("goal.deadline of ") == 0);
+  }
 }
 
 TEST_CASE("the plan of the fewest bytes is one of the fastest", "[goal_search][cpu]") {

@@ -102,7 +102,9 @@ class GoalSearch {
     }
     const Candidate chosen = candidates_[Best(goal).value_or(0)];
     if (!Keeps(report_.goal, chosen.figures)) {
-      report_.miss = DescribeMiss(report_.goal, AllFigures(), MoreGpus());
+      // Others may keep it, which are not taken.
+      const auto figures = target_.started ? std::vector{chosen.figures} : AllFigures();
+      report_.miss = DescribeMiss(report_.goal, figures, MoreGpus());
       if (!target_.started) throw UserError(ExitCode::kNoPlan, report_.miss);
     }
     AddRow(0, chosen);
