@@ -52,6 +52,29 @@ int OpenBeneath(int folder, const std::string& root, const std::string& relative
   return static_cast<int>(fd);
 }
 
+// Where the Hub's cache keeps the files to which a folder at or below REPO/snapshots/REVISION
+// links: REPO/blobs. Empty for other folders.
+std::string BlobsOf(const std::string& root) {
+  std::error_code error;
+  const std::filesystem::path whole = std::filesystem::canonical(root, error);
+  for (std::filesystem::path at = whole; !error && at.has_relative_path(); at = at.parent_path()) {
+    const std::filesystem::path snapshots = at.parent_path();
+    if (snapshots.filename() != "snapshots") continue;
+    const std::filesystem::path blobs = snapshots.parent_path() / "blobs";
+    return std::filesystem::is_directory(blobs, error) ? blobs.string() : "";
+  }
+  return "";
+}
+
+// Opens the file of `blobs` itself that a path links to.
+int OpenBlob(const std::string& blobs, const std::string& root, const std::string& relative) {
+  std::error_code error;
+  const auto file = std::filesystem::canonical(std::filesystem::path(root) / relative, error);
+  if (error) return errno = error.value(), -1;
+  if (file.parent_path() != blobs) return errno = EXDEV, -1;
+  return open(file.c_str(), kFlags | O_NOFOLLOW);
+}
+
 // The path shortened in the middle: its end says most.
 std::string ShownPath(const std::string& path) {
   constexpr size_t kHead = 40, kTail = 80;
@@ -152,6 +175,7 @@ bool IsPictureName(std::string_view name) {
 ImageFolder::ImageFolder(const std::string& path, bool allow_outside)
     : path_(path),
       allow_outside_(allow_outside),
+      blobs_(allow_outside ? "" : BlobsOf(path)),
       folder_(open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)) {
   if (!folder_.valid()) {
     throw DataError(fmt::format(
@@ -197,6 +221,8 @@ OpenedImage ImageFolder::OpenAny(const std::string& given, std::string& relative
   OpenedImage opened;
   opened.file = FileHandle(allow_outside_ ? openat(folder_.get(), relative.c_str(), kFlags)
                                           : OpenBeneath(folder_.get(), path_, relative));
+  if (!opened.file.valid() && errno == EXDEV && !blobs_.empty())
+    opened.file = FileHandle(OpenBlob(blobs_, path_, relative));
   if (!opened.file.valid()) return RefusedBy(errno, relative);
   return opened;
 }

@@ -29,7 +29,8 @@ struct FolderPictures {
 
 // The folder that a source's image paths are relative to. Paths come from untrusted records:
 // nothing outside the folder is ever opened, be it by `..`, an absolute path, a URL or a symbolic
-// link that leaves it, and only regular files are. With `allow_outside` (data.allow_outside) all
+// link that leaves it, and only regular files are; but a snapshot in the Hub's cache has its files'
+// bytes in the `blobs` beside it. With `allow_outside` (data.allow_outside) all
 // but URLs may leave it. An absolute path is accepted where it begins with the folder's.
 // Thread-safe.
 class ImageFolder {
@@ -51,6 +52,7 @@ class ImageFolder {
 
   std::string path_;
   bool allow_outside_;
+  std::string blobs_;  // of the Hub's cache, or empty
   FileHandle folder_;
 };
 

@@ -23,10 +23,10 @@ Json ReadPreprocessor(const std::string& folder) {
   if (whole.contains("image_processor")) return whole["image_processor"];
   const Json own = ReadObject(folder + "/preprocessor_config.json");
   if (own.contains("image_processor")) return own["image_processor"];
-  for (const Json& json : {own, whole}) {
-    if (json.contains("image_processor_type") || json.contains("image_mean")) return json;
-  }
-  return {};
+  if (own.is_object()) return own;
+  // Of version 4 it has nothing of pictures.
+  const bool pictures = whole.contains("image_processor_type") || whole.contains("image_mean");
+  return pictures ? whole : Json();
 }
 
 Json ReadVideoPreprocessor(const std::string& folder) {

@@ -11,6 +11,37 @@
 namespace equipoise {
 namespace {
 
+TEST_CASE("pictures of the Hub's cache are links to its blobs", "[data][cpu]") {
+  const TemporaryFolder folder;
+  const std::string snapshot = "hub/datasets--org--set/snapshots/0a1b";
+  const std::string blobs = "hub/datasets--org--set/blobs";
+  folder.Write(blobs + "/4f2c", "picture");
+  folder.Write(blobs + "/deep/b", "b");
+  folder.Write("hub/datasets--org--set/refs/main", "0a1b");
+  folder.Write(snapshot + "/images/own.png", "own");
+  const auto link = [&](const std::string& to, const std::string& name) {
+    std::filesystem::create_symlink(to, folder / (snapshot + "/images/" + name));
+  };
+  link("../../../blobs/4f2c", "a.png");
+  link("../../../blobs/none", "gone.png");
+  link("../../../blobs/deep/b", "deep.png");
+  link("../../../refs/main", "refs.png");
+  const ImageFolder images(folder / (snapshot + "/images"));
+  CHECK(images.Open("a.png").defect == Defect::kNone);
+  CHECK(images.Open("a.png").bytes == 7);
+  CHECK(images.Open("own.png").defect == Defect::kNone);
+  CHECK(ImageFolder(folder / snapshot).Open("images/a.png").defect == Defect::kNone);
+  CHECK(images.Open("gone.png").defect == Defect::kImageMissing);
+  CHECK(images.Open("deep.png").defect == Defect::kImageOutside);
+  CHECK(images.Open("refs.png").defect == Defect::kImageOutside);
+  CHECK(images.Open("../../../refs/main").defect == Defect::kImageOutside);
+  // A folder of that name alone is none of the Hub's.
+  folder.Write("snapshots/x/y.png", "y");
+  folder.Write("secret.png", "secret");
+  std::filesystem::create_symlink("../../secret.png", folder / "snapshots/x/leak.png");
+  CHECK(ImageFolder(folder / "snapshots/x").Open("leak.png").defect == Defect::kImageOutside);
+}
+
 TEST_CASE("image paths stay below the image folder", "[data][cpu]") {
   const TemporaryFolder folder;
   folder.Write("secret.png", "secret");

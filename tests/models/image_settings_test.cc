@@ -44,6 +44,16 @@ TEST_CASE("LLaVA's pictures are those of the folder's image processor", "[models
                ImageSpec::Fit::kPad, 0.0F},
            Row{R"({"image_mean": [0.5, 0.5, 0.5], "size": {"height": 336, "width": 336}})",
                ImageSpec::Fit::kStretch, 0.5F},
+           // LLaVA's processor alone pads.
+           Row{R"({"image_processor_type": "CLIPImageProcessor", "do_pad": true, "size": 336,
+                "do_center_crop": true})",
+               ImageSpec::Fit::kCrop, 0.48145466F},
+           Row{R"({"feature_extractor_type": "CLIPFeatureExtractor", "image_mean": [0, 0, 0],
+                "do_pad": true, "size": 336})",
+               ImageSpec::Fit::kCrop, 0.0F},
+           Row{R"({"image_processor_type": "LlavaImageProcessorFast", "do_pad": true, "size": 336,
+                "do_center_crop": true})",
+               ImageSpec::Fit::kPad, 0.48145466F},
        }) {
     INFO(row.settings);
     for (const bool section : {false, true}) {  // Transformers 4, and 5
@@ -57,6 +67,8 @@ TEST_CASE("LLaVA's pictures are those of the folder's image processor", "[models
     }
   }
   CHECK(images(kFile, R"({"image_mean": [0, 0, 0], "resample": 2})").bilinear);
+  CHECK(images(kFile, R"({"size": {"height": 336, "width": 336}})").fit ==
+        ImageSpec::Fit::kStretch);  // whatever keys it has
   // Where both files are there, Transformers takes the section.
   std::ofstream(folder / kFile) << R"({"image_mean": [0.1, 0, 0]})";
   CHECK(images("processor_config.json", R"({"image_processor": {"image_mean": [0.2, 0, 0]}})")
@@ -94,6 +106,27 @@ TEST_CASE("InternVL's tiles are those of the section where both files are there"
   CHECK(most("preprocessor_config.json", R"({"max_patches": 4})") == 4);
   CHECK(most("processor_config.json", R"({"image_processor": {"max_patches": 5}})") == 5);
   std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("InternVL's pixels are those of the folder's image processor", "[models][cpu]") {
+  ModelConfig config = PresetConfig("internvl3-1b");
+  const auto images = [&](const char* settings) {
+    config.preprocessor = Json::parse(settings);
+    return ImageSpecOf(config);
+  };
+  CHECK(images("null").mean[0] == 0.485F);
+  CHECK(images(R"({"size": {"height": 448, "width": 448}, "image_mean": [0.5, 0.4, 0.3],
+      "image_std": [0.2, 0.2, 0.1]})")
+            .mean[1] == 0.4F);
+  CHECK(images(R"({"image_std": [0.2, 0.2, 0.1]})").deviation[2] == 0.1F);
+  for (const auto& [settings, what] : std::vector<std::pair<const char*, const char*>>{
+           {R"({"size": {"height": 384, "width": 384}})", "is not the encoder's image_size, 448"},
+           {R"({"do_normalize": false})", "do_normalize: false is not supported"},
+           {R"({"resample": 2})", "resample: only 3"}}) {
+    CHECK_THROWS_WITH(images(settings), Catch::Matchers::Contains(what));
+  }
+  config.naming = WeightNaming::kOriginal;  // whose code reads no such file
+  CHECK(images(R"({"size": 384, "image_mean": [0.5, 0.4, 0.3]})").mean[0] == 0.485F);
 }
 
 TEST_CASE("LLaVA-NeXT's pictures have the resolutions of its two files", "[models][cpu]") {

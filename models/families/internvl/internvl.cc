@@ -10,6 +10,7 @@
 #include "configs/base/error.h"
 #include "models/families/decoder_config.h"
 #include "models/families/internvl/encoder_specs.h"
+#include "models/families/processor_steps.h"
 
 namespace equipoise {
 namespace {
@@ -128,7 +129,8 @@ void Parse(const ConfigSection& top, ModelConfig* config) {
   }
 }
 
-// Tiles of one size, each with a class token, normalized as for ImageNet.
+// Tiles of one size, each with a class token, normalized as for ImageNet unless the folder's image
+// processor says otherwise.
 ImageSpec Images(const ModelConfig& config) {
   ImageSpec images;
   images.kind = ImageSpec::Kind::kTiles;
@@ -138,6 +140,13 @@ ImageSpec Images(const ModelConfig& config) {
   images.mean = {0.485F, 0.456F, 0.406F};
   images.deviation = {0.229F, 0.224F, 0.225F};
   images.grounding = ImageSpec::Grounding::kInternVl;
+  // OpenGVLab's code reads no image processor.
+  if (config.naming != WeightNaming::kTransformers || !config.preprocessor.is_object())
+    return images;
+  constexpr char kFile[] = "image processor";
+  RequireKnownSteps(config.preprocessor, kFile);
+  RequireSide(config.preprocessor, "size", images.tile_size, kFile);
+  ReadNormalization(config.preprocessor, kFile, &images);
   return images;
 }
 

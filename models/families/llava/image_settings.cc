@@ -18,44 +18,19 @@ constexpr char kFile[] = "image processor", kVideoFile[] = "video processor";
   throw DataError(fmt::format("{}: {}: {}", file, key, what));
 }
 
-std::array<float, 3> ThreeNumbers(const Json& json, const char* key, const char* file,
-                                  const std::array<float, 3>& fallback) {
-  if (!json.contains(key) || json[key].is_null()) return fallback;
-  const Json& list = json[key];
-  std::array<float, 3> numbers{};
-  const bool three = list.is_array() && list.size() == numbers.size();
-  for (size_t i = 0; i < numbers.size(); ++i) {
-    if (!three || !list[i].is_number()) Refuse(key, "not a list of three numbers", file);
-    numbers[i] = list[i].get<float>();
-  }
-  return numbers;
-}
-
-// A side of `size` or `crop_size`: a number, {"shortest_edge"}, or {"height", "width"}.
-void RequireSide(const Json& json, const char* key, int64_t side, const char* file = kFile) {
-  if (!json.contains(key) || json[key].is_null()) return;
-  const Json& value = json[key];
-  const auto right = [side](const Json& number) {
-    return number.is_number_integer() && number.get<int64_t>() == side;
-  };
-  bool fits = right(value);
-  if (value.is_object() && !value.empty()) {
-    fits = true;
-    for (const char* part : {"shortest_edge", "height", "width"}) {
-      fits = fits && (!value.contains(part) || right(value[part]));
-    }
-  }
-  if (!fits) {
-    Refuse(key, fmt::format("{} is not the encoder's image_size, {}", value.dump(), side), file);
-  }
-}
-
 bool IsStretched(const Json& json) {
   return json.contains("size") && json["size"].is_object() && json["size"].contains("height");
 }
 
+// Of Transformers' processors LLaVA's alone pad; CLIP's and SigLIP's take no notice of the key.
+bool IsPadded(const Json& json) {
+  if (!GetBool(json, "do_pad", kFile, false)) return false;
+  const std::string type = GetString(json, "image_processor_type", kFile, "");
+  return type.empty() ? !json.contains("feature_extractor_type") : type.starts_with("Llava");
+}
+
 ImageSpec::Fit FitOf(const Json& json, ImageSpec::Fit own) {
-  if (GetBool(json, "do_pad", kFile, false)) return ImageSpec::Fit::kPad;
+  if (IsPadded(json)) return ImageSpec::Fit::kPad;
   if (IsStretched(json)) return ImageSpec::Fit::kStretch;
   const bool sized = json.contains("size") && !json["size"].is_null();
   if (!sized && !json.contains("do_center_crop")) return own;
@@ -84,14 +59,6 @@ ImageSpec EncoderImages(const ModelConfig& config) {
   return images;
 }
 
-void ReadNormalization(const Json& json, ImageSpec* images, const char* file = kFile) {
-  images->mean = ThreeNumbers(json, "image_mean", file, images->mean);
-  images->deviation = ThreeNumbers(json, "image_std", file, images->deviation);
-  for (const float deviation : images->deviation) {
-    if (!(deviation > 0)) Refuse("image_std", "must be above 0", file);
-  }
-}
-
 // Sets that videos are taken as such; `images` is complete but for that. A frame is stretched to a
 // tile, so that its pixels have no other limits. Absent keys have the defaults of Transformers'
 // LlavaOnevisionVideoProcessor.
@@ -116,7 +83,7 @@ void ReadVideos(const ModelConfig& config, ImageSpec* images) {
   }
   ImageSpec own = *images;
   NormalizeAsClip(&own);
-  ReadNormalization(json, &own, kVideoFile);
+  ReadNormalization(json, kVideoFile, &own);
   if (own.mean != images->mean || own.deviation != images->deviation) {
     Refuse("image_mean, image_std", "are not those of the image processor; make them equal",
            kVideoFile);
@@ -133,9 +100,9 @@ ImageSpec LlavaImages(const ModelConfig& config) {
   if (!json.is_object()) return images;
   RequireKnownSteps(json, kFile, &images.bilinear);
   images.fit = FitOf(json, images.fit);
-  RequireSide(json, "size", images.tile_size);
-  if (images.fit == ImageSpec::Fit::kCrop) RequireSide(json, "crop_size", images.tile_size);
-  ReadNormalization(json, &images);
+  RequireSide(json, "size", images.tile_size, kFile);
+  if (images.fit == ImageSpec::Fit::kCrop) RequireSide(json, "crop_size", images.tile_size, kFile);
+  ReadNormalization(json, kFile, &images);
   return images;
 }
 
@@ -148,13 +115,13 @@ ImageSpec LlavaNextImages(const ModelConfig& config) {
   const Json& json = config.preprocessor;
   if (!json.is_object()) return images;
   RequireKnownSteps(json, kFile);
-  RequireSide(json, "size", images.tile_size);
-  RequireSide(json, "crop_size", images.tile_size);
+  RequireSide(json, "size", images.tile_size, kFile);
+  RequireSide(json, "crop_size", images.tile_size, kFile);
   constexpr char kPinpoints[] = "image_grid_pinpoints";
   if (json.contains(kPinpoints) && json[kPinpoints] != Json(config.image_grid_pinpoints)) {
     Refuse(kPinpoints, "not those of config.json; make them equal");
   }
-  ReadNormalization(json, &images);
+  ReadNormalization(json, kFile, &images);
   return images;
 }
 
@@ -165,7 +132,7 @@ ImageSpec LlavaOnevisionImages(const ModelConfig& config) {
   images.fit = ImageSpec::Fit::kPad;
   if (config.preprocessor.is_object()) {
     NormalizeAsClip(&images);
-    ReadNormalization(config.preprocessor, &images);
+    ReadNormalization(config.preprocessor, kFile, &images);
   }
   ReadVideos(config, &images);
   return images;

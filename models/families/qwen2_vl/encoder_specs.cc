@@ -202,7 +202,7 @@ LayerSpec MergerSpec(const ModelConfig& config, int ranks) {
   spec.title = "projector";
   spec.shape = fmt::format("in {}, out {}, {} patches, {}", in, out, square, vision.norm_type);
   if (features > 0) spec.shape += fmt::format(", {} features", features);
-  spec.name = features > 0 ? "visual" : "visual.merger";
+  spec.name = vision.num_position_embeddings > 0 ? "visual" : "visual.merger";
   spec.component = Component::kConnector;
   for (const MergerNames& names : mergers) {
     spec.AddNorm(names.norm, names.of_squares ? in : vision.hidden_size, HasLayerNorm(vision));
