@@ -8,7 +8,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <exception>
 #include <filesystem>
 #include <iomanip>
 #include <limits>
@@ -146,6 +145,9 @@ class IndexBuilder {
 
  private:
   bool first() const { return options_.slice == 0; }
+  void RequireSame(const std::string& what, uint64_t mine) const {
+    if (options_.require_same) options_.require_same(what, mine);
+  }
   bool AnyRank(bool mine) const { return options_.any_rank ? options_.any_rank(mine) : mine; }
   void ComputeKey();
   uint64_t KeyIn(uint32_t version) const;
@@ -208,16 +210,7 @@ void IndexBuilder::ChoosePath() {
 }
 
 void IndexBuilder::OnAllRanks(const std::function<void()>& work) const {
-  std::exception_ptr failure;
-  try {
-    work();
-  } catch (...) {
-    failure = std::current_exception();
-  }
-  if (!AnyRank(failure != nullptr)) return;
-  if (failure) std::rethrow_exception(failure);
-  throw DataError(sources_[0].annotations +
-                  ": another rank could not build its part of the cost index");
+  options_.on_all ? options_.on_all(work) : work();
 }
 
 std::vector<SampleCost> IndexBuilder::ScanMySlice(const SampleScanner& scanner) const {
@@ -297,7 +290,7 @@ std::string IndexBuilder::Find() {
 
 CostIndex IndexBuilder::Run() {
   ComputeKey();
-  if (options_.require_same) options_.require_same(key_);
+  RequireSame("records, tokenizer or program", key_);
   ChoosePath();
   // Asked once, of all: another job may finish the same index meanwhile.
   if (AnyRank(options_.rebuild || !IsThere(path_))) {
@@ -310,6 +303,7 @@ CostIndex IndexBuilder::Run() {
                     ": the cost index cannot be read back by every rank; delete it and try again, "
                     "or set data.cache to a folder that all machines share");
   }
+  RequireSame("pictures, as its cost index has them,", index->hash());
   return std::move(*index);
 }
 

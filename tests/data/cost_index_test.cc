@@ -6,6 +6,8 @@
 #include <barrier>
 #include <catch2/catch.hpp>
 #include <cstdlib>
+#include <exception>
+#include <functional>
 #include <thread>
 
 #include "configs/base/error.h"
@@ -43,6 +45,17 @@ std::string BuiltIn(const std::string& folder, const DataFixture& data, int slic
         any = false;
         barrier.arrive_and_wait();
         return result;
+      };
+      options.on_all = [all = options.any_rank](const std::function<void()>& work) {
+        std::exception_ptr failure;
+        try {
+          work();
+        } catch (...) {
+          failure = std::current_exception();
+        }
+        if (!all(failure != nullptr)) return;
+        if (failure) std::rethrow_exception(failure);
+        throw DataError("another slice");
       };
       options.of_first = [&](const std::string& mine) {
         if (slice == 0) chosen = mine;

@@ -47,6 +47,7 @@ TEST_CASE("an error that says nothing of the data is none of it on any rank", "[
                              Case{[] { throw RunError("no place"); }, false},
                              Case{[] { throw std::bad_alloc(); }, false});
   const int bad = GENERATE(0, 1);
+  const bool items = GENERATE(false, true);
   std::vector<int> codes(3, 0);
   std::vector<std::string> texts(3);
   RunRanks(3, [&](Communicator& world) {
@@ -55,7 +56,9 @@ TEST_CASE("an error that says nothing of the data is none of it on any rank", "[
       if (world.rank() == bad) each.fail();
     };
     try {
-      texts[rank] = AgreeOnDataError(world, work).value_or("");
+      const auto error = items ? AgreeOnItems(world, 3, [&](int64_t, const auto&) { work(); })
+                               : AgreeOnDataError(world, work);
+      texts[rank] = error.value_or("");
       AgreeOrThrowDataError(world, work);
     } catch (const UserError& error) {
       codes[rank] = static_cast<int>(error.code());

@@ -16,7 +16,6 @@
 #include "trainer/checkpoint/checkpoint_adapters.h"
 #include "trainer/checkpoint/loaded_model.h"
 #include "trainer/common/agreement.h"
-#include "trainer/common/durable_file.h"
 #include "trainer/planner/make_plan.h"
 #include "trainer/run/same_model.h"
 #include "trainer/settings/data_options.h"
@@ -85,10 +84,7 @@ void RequireSameSource(Communicator& world, const ModelSource& source, RunConfig
     config.model.init = "pretrained";
     return RequireSameModel(world, config, /*weights=*/true);
   }
-  std::string sum;
-  AgreeOrThrowDataError(world,
-                        [&] { sum = HexDigits(SumFile(source.checkpoint + "/index.json").xxh3); });
-  RequireEqual(world, "the checkpoint", {{"folder", source.checkpoint}, {"index.json", sum}});
+  RequireSameCheckpoint(world, source.checkpoint);
 }
 
 }  // namespace
@@ -116,6 +112,7 @@ AskedModel::AskedModel(const ModelSource& source, const std::string& adapters,
       Tokenizer::Read(source.folder, /*added=*/{}, config_.text.vocab_size));
   template_ = std::make_unique<ChatTemplate>(data_.chat_template, data_.system, tokenizer_.get(),
                                              config_.image_token_id, ChatOptionsOf(data_));
+  RequireEqual(*setup_->world, "the tokenizer or its template", template_->fingerprint());
   if (config_.image_token_id < 0) config_.image_token_id = template_->image_token();
   CheckVocabulary(source.folder, config_, *tokenizer_, *template_);
   WarnOfLeftOut(*tokenizer_);

@@ -45,16 +45,26 @@ std::optional<Failure> FailureOf(const std::function<void()>& work) {
   }
 }
 
+// The failure of a rank, on all ranks.
+Failure BroadcastFailure(Communicator& world, const Failure& mine, int rank) {
+  const std::string text = BroadcastText(world, (mine.of_run ? "r" : "d") + mine.message, rank);
+  return {text.substr(1), text[0] == 'r'};
+}
+
 // That of the lowest rank that failed, on all ranks.
 std::optional<Failure> AgreeOnFailure(Communicator& world, const std::function<void()>& work) {
   const std::optional<Failure> mine = FailureOf(work);
   const int64_t failed = mine ? world.rank() : world.size();
   const auto rank = static_cast<int>(AllReduceValue(world, failed, ReduceOp::kMin));
   if (rank == world.size()) return std::nullopt;
-  const Failure failure = mine.value_or(Failure());
-  const std::string text =
-      BroadcastText(world, (failure.of_run ? "r" : "d") + failure.message, rank);
-  return Failure{text.substr(1), text[0] == 'r'};
+  return BroadcastFailure(world, mine.value_or(Failure()), rank);
+}
+
+// What a failure says of the data; throws one that says nothing of it.
+std::optional<std::string> MessageOf(const std::optional<Failure>& failure) {
+  if (!failure) return std::nullopt;
+  if (failure->of_run) throw CollectiveRunError(failure->message);
+  return failure->message;
 }
 
 }  // namespace
@@ -65,10 +75,7 @@ void AgreeOrThrowRunError(Communicator& world, const std::function<void()>& work
 
 std::optional<std::string> AgreeOnDataError(Communicator& world,
                                             const std::function<void()>& work) {
-  const std::optional<Failure> failure = AgreeOnFailure(world, work);
-  if (!failure) return std::nullopt;
-  if (failure->of_run) throw CollectiveRunError(failure->message);
-  return failure->message;
+  return MessageOf(AgreeOnFailure(world, work));
 }
 
 void AgreeOrThrowDataError(Communicator& world, const std::function<void()>& work) {
@@ -82,22 +89,21 @@ std::optional<std::string> AgreeOnItems(Communicator& world, int64_t count, cons
     AnyRank(world, /*mine=*/true);
     met = Clock::now();
   };
-  std::optional<std::string> error;
+  std::optional<Failure> mine;
   int64_t failed = count;
-  for (int64_t item = world.rank(); item < count && !error; item += world.size()) {
+  for (int64_t item = world.rank(); item < count && !mine; item += world.size()) {
     // What the group throws in `alive` it throws at the next meeting again.
-    const std::optional<Failure> failure = FailureOf([&] {
+    mine = FailureOf([&] {
       work(item, alive);
       alive();
     });
-    if (!failure) continue;
-    error = failure->message;
-    failed = item;
+    if (mine) failed = item;
   }
   while (AnyRank(world, /*mine=*/false)) continue;
   failed = AllReduceValue(world, failed, ReduceOp::kMin);
   if (failed == count) return std::nullopt;
-  return BroadcastText(world, error.value_or(""), static_cast<int>(failed % world.size()));
+  const auto rank = static_cast<int>(failed % world.size());
+  return MessageOf(BroadcastFailure(world, mine.value_or(Failure()), rank));
 }
 
 std::string BroadcastText(Communicator& world, const std::string& text, int root) {

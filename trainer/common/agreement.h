@@ -19,10 +19,11 @@ std::optional<std::string> AgreeOnDataError(Communicator& world, const std::func
 void AgreeOrThrowDataError(Communicator& world, const std::function<void()>& work);
 
 // Runs `work` on the items 0 to count - 1, shared out in turn: rank r has r, r + size(), ... If it
-// throws on any, returns on all ranks the message of the first of these items; a rank leaves out
-// what comes after its own first. `work` calls `alive` at least every few seconds: ranks meet there
-// now and then, so that none waits for longer than the others need between two calls, however
-// unequal the shares are. `work` must not use `world`. REQUIRES: the same count on every rank.
+// throws on any, returns or throws on all ranks as AgreeOnDataError() the message of the first of
+// these items; a rank leaves out what comes after its own first. `work` calls `alive` at least
+// every few seconds: ranks meet there now and then, so that none waits for longer than the others
+// need between two calls, however unequal the shares are. `work` must not use `world`. REQUIRES:
+// the same count on every rank.
 using ItemWork = std::function<void(int64_t item, const std::function<void()>& alive)>;
 std::optional<std::string> AgreeOnItems(Communicator& world, int64_t count, const ItemWork& work);
 

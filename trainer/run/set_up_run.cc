@@ -43,6 +43,20 @@ std::vector<int> GatherMachines(Communicator& world, int machine) {
   return machines;
 }
 
+// As few threads as the rank of this machine that has the fewest, where ranks are bound to unequal
+// numbers of processors: sums of tensor ranks, which hold the same, are those of their threads'
+// parts. Collective.
+void UseThreadsOf(const std::vector<int>& machines, Communicator& world) {
+  const int64_t mine = at::get_num_threads();
+  const auto threads = GatherValues(world, std::vector<int64_t>{mine});
+  int64_t fewest = mine;
+  for (size_t rank = 0; rank < machines.size(); ++rank) {
+    if (machines[rank] == machines[static_cast<size_t>(world.rank())])
+      fewest = std::min(fewest, threads[rank].front());
+  }
+  if (fewest < mine) at::set_num_threads(static_cast<int>(fewest));
+}
+
 // UseGpu() for the GPU of this rank, which must be the same on every rank: with different GPUs,
 // ranks would make different plans. Of one kind, some may have a little less memory. Collective.
 void UseGpuOf(at::Device device, const MpiEnvironment& mpi, Communicator& world, int ranks_per_gpu,
@@ -114,6 +128,7 @@ RunSetup SetUpRun(RunConfig& config, MpiEnvironment& mpi) {
     ProbeUnknownGpu(device, *world, config.cluster);
   }
   UseMachines(machines, least, config.cluster);
+  if (config.train.threads == 0) UseThreadsOf(machines, *world);
   // `auto` depends on the kind of processor.
   const Precision precision = PrecisionOn(device, config.train.precision);
   RequireEqual(*world, "train.precision", ToString(precision));
