@@ -74,6 +74,25 @@ def a_signal_saves_and_requeues():
             assert "requeue 42" in calls("scontrol"), (how, err)
 
 
+def a_job_that_saved_goes_on_from_there():
+    """Not again from the checkpoint that its command names, but as long as nothing is saved."""
+    saved = "slurm-42.saved"
+    if os.path.exists(saved):
+        os.unlink(saved)
+    begin = ("--resume", "run/checkpoints/step-00000002", "--set", "a.b=c")
+    for how, given in (("nothing saved", begin), ("nothing saved", ("--resume=x", *begin[2:]))):
+        assert finish(start("exit5", *given))[0] == 5, how
+        assert started()[0] == str(["train", "exit5", *given]), (how, started())
+    process = start("wait", *begin)
+    script_case.wait_ready(RANKS)
+    process.send_signal(signal.SIGUSR1)
+    assert finish(process)[0] == 75 and os.path.exists(saved)
+    for given in (begin, ("--resume=x", *begin[2:]), (*begin[2:], "--resume")):
+        assert finish(start("exit0", *given))[0] == 0
+        assert started()[0] == "['train', 'exit0', '--set', 'a.b=c']", (given, started())
+    os.unlink(saved)
+
+
 def a_failed_requeue_is_told():
     process = start("wait", REQUEUE_FAILS="1")
     script_case.wait_ready(RANKS)
@@ -102,7 +121,7 @@ def main():
     script_case.write_program(FOLDER / "bin/scontrol", SCONTROL)
     return script_case.run_cases([
         bash_reads_it, arguments_and_exit_codes_pass_through, a_signal_saves_and_requeues,
-        a_failed_requeue_is_told, bad_usage_is_exit_2])
+        a_job_that_saved_goes_on_from_there, a_failed_requeue_is_told, bad_usage_is_exit_2])
 
 
 if __name__ == "__main__":

@@ -82,6 +82,26 @@ TEST_CASE("--resume none refuses checkpoints and nothing else", "[run_folder][cp
   CHECK_THROWS_AS(RefuseCheckpoints(scratch.path()), ConfigError);
 }
 
+TEST_CASE("a start from another run's checkpoint refuses those that it would lose",
+          "[run_folder][cpu]") {
+  const ScratchFolder scratch;
+  const std::string mine = scratch.Path("mine"), other = scratch.Path("other");
+  const std::string step = "/checkpoints/step-00000005";
+  fs::create_directories(other + step);
+  CHECK_NOTHROW(RefuseOthersCheckpoint(mine, other + step));
+  fs::create_directories(mine + "/checkpoints");
+  CHECK_NOTHROW(RefuseOthersCheckpoint(mine, other));
+  fs::create_directories(mine + step);
+  CHECK_THROWS_WITH(RefuseOthersCheckpoint(mine, other + step),
+                    Catch::Contains(mine + step + ": --resume " + other + step));
+  CHECK_THROWS_AS(RefuseOthersCheckpoint(mine, other), ConfigError);
+  CHECK_NOTHROW(RefuseOthersCheckpoint(mine, mine));
+  CHECK_NOTHROW(RefuseOthersCheckpoint(mine, mine + step));
+  fs::create_directory_symlink("step-00000005", mine + "/checkpoints/latest");
+  CHECK_NOTHROW(RefuseOthersCheckpoint(mine, mine + "/checkpoints/latest"));
+  CHECK_NOTHROW(RefuseOthersCheckpoint(mine, scratch.Path("absent")));
+}
+
 TEST_CASE("what is in the way of a link or a stop file is told at the start", "[run_folder][cpu]") {
   const std::string in_the_way = GENERATE("checkpoints/latest", "stop");
   const ScratchFolder scratch;

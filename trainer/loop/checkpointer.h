@@ -21,6 +21,8 @@ class Checkpointer {
 
   // The checkpoint to resume from; empty in a new run.
   const std::string& start() const { return start_; }
+  // Whether it is chosen here, not given by name: the same command goes on from what it saves.
+  bool chooses() const { return chooses_; }
   // The steps that it is behind.
   const StepsTaken& taken() const { return taken_; }
   // The newest checkpoint of this run, else start().
@@ -53,7 +55,7 @@ class Checkpointer {
 
   RunContext& context_;
   const RunData& data_;
-  bool chooses_;  // whether the start is chosen here, not given by name
+  bool chooses_;
   std::string start_;
   StepsTaken taken_;
   Json adapter_;        // model.adapter as given, before TakeAdaptersOfStart()

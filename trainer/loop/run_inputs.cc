@@ -22,6 +22,8 @@ RunInputs::RunInputs(RunContext& context, const TrainOptions& options)
 PlanReport PlanWithoutTraining(const TrainOptions& options, MpiEnvironment& mpi) {
   RunContext context(options.config, mpi);
   if (options.resume == Resume::kNone) RefuseCheckpoints(context.config.run.dir);
+  if (options.resume == Resume::kFrom)
+    RefuseOthersCheckpoint(context.config.run.dir, options.resume_from);
   CheckRunFolder(context.config.run.dir, context.world());
   const RunInputs inputs(context, options);
   inputs.data.MakePacker(/*data_ranks=*/1);  // throws where there is too little

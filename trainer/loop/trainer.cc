@@ -25,9 +25,11 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kReturnMemoryEvery = 4;  // steps
 
-std::unique_ptr<RunFolder> OpenFolder(RunContext& context, Resume resume, MpiEnvironment& mpi) {
+std::unique_ptr<RunFolder> OpenFolder(RunContext& context, const TrainOptions& options,
+                                      MpiEnvironment& mpi) {
   const std::string& dir = context.config.run.dir;
-  if (resume == Resume::kNone) RefuseCheckpoints(dir);
+  if (options.resume == Resume::kNone) RefuseCheckpoints(dir);
+  if (options.resume == Resume::kFrom) RefuseOthersCheckpoint(dir, options.resume_from);
   auto folder = std::make_unique<RunFolder>(dir, context.world());
   SetUpLogging({mpi.rank(), mpi.size(), folder->LogPath(mpi.rank()), false});
   if (mpi.rank() == 0) context.stop.WatchFile(folder->dir());
@@ -50,7 +52,7 @@ TrainingPlan ChoosePlan(RunContext& context, RunInputs& inputs) {
 
 Trainer::Trainer(const TrainOptions& options, MpiEnvironment& mpi)
     : context_(options.config, mpi),
-      folder_(OpenFolder(context_, options.resume, mpi)),
+      folder_(OpenFolder(context_, options, mpi)),
       inputs_(context_, options),
       planned_(ChoosePlan(context_, inputs_)),
       replica_(context_, inputs_.data.model_config(), planned_.plan, inputs_.data.limits()),
@@ -163,8 +165,8 @@ void Trainer::Save() {
 
 ExitCode Trainer::Stop() {
   Finish({});
-  spdlog::info("stopped on request after step {}; the same command goes on from there",
-               state_.step);
+  spdlog::info("stopped on request after step {}; the same command{} goes on from there",
+               state_.step, inputs_.checkpoints.chooses() ? "" : " with --resume auto");
   return ExitCode::kStopped;
 }
 

@@ -188,6 +188,19 @@ void RefuseCheckpoints(const std::string& run_dir) {
                   found));
 }
 
+void RefuseOthersCheckpoint(const std::string& run_dir, const std::string& from) {
+  const std::string found = AnyCheckpoint(run_dir);
+  std::error_code none;  // what is not there is told when it is read
+  const fs::path start = fs::canonical(from, none);
+  if (found.empty() || none) return;
+  const fs::path own = fs::canonical(run_dir, none);
+  if (start == own || start.parent_path() == own / "checkpoints") return;
+  throw ConfigError(
+      fmt::format("{}: --resume {} of another run would lose this checkpoint; choose another "
+                  "run.dir, or delete it",
+                  found, from));
+}
+
 void RefuseLostCheckpoints(const std::string& run_dir, const StepInterval& every) {
   const std::string path = run_dir + "/metrics.jsonl";
   const std::vector<StepMetrics> steps = ReadMetrics(path);

@@ -40,6 +40,9 @@ void CheckRunFolder(const std::string& dir, Communicator& world);
 
 // Throws ConfigError when the run folder has checkpoints, which `--resume none` would lose.
 void RefuseCheckpoints(const std::string& run_dir);
+// Throws ConfigError when it has some, and `from`, where a run is to begin, is none of them: those
+// beyond that step would be deleted.
+void RefuseOthersCheckpoint(const std::string& run_dir, const std::string& from);
 bool HasCheckpoints(const std::string& run_dir);
 
 // Throws DataError when a folder without checkpoints shows by metrics.jsonl or report.html that one
