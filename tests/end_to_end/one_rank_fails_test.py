@@ -190,8 +190,10 @@ def other_model(results, config, folder):
     """Folders of one name, as on the disks of two machines: another setting, and another weight."""
     done = tiny_case.run(config, 1, run__dir=f"{folder}/trained", train__steps=1)
     results.check("a model to change", done.returncode == 0, done.stderr[-300:])
-    for at in ("ours", "eps", "weights"):
+    for at in ("ours", "eps", "weights", "ends"):
         tiny_case.program("export", f"{folder}/trained", "--out", f"{folder}/{at}/model")
+    with open(f"{folder}/ends/model/generation_config.json", "w") as out:
+        json.dump({"eos_token_id": [1, 2, 3]}, out)
     with open(f"{folder}/eps/model/config.json") as file:
         description = json.load(file)
     description["transformers_version"] = "of another day"  # no difference
@@ -208,7 +210,8 @@ def other_model(results, config, folder):
                     f"data.train={data}"):
         train += ["--set", setting]
     ask = ["generate", "model", "--prompt", "What is it?", "--max-new-tokens", "1"]
-    for name, words in (("eps", "rms_norm_eps"), ("weights", "weights ")):
+    for name, words in (("eps", "rms_norm_eps"), ("weights", "weights "),
+                        ("ends", "generation_config.json")):
         for line in (train, ask):
             code, text = mpirun(line, line, folders=[f"{folder}/ours", f"{folder}/{name}"])
             told = [line for line in text.splitlines() if "equipoise: " in line]
@@ -216,8 +219,70 @@ def other_model(results, config, folder):
                           code == 2 and len(told) == 1 and words in told[0] and
                           "the model of rank 1 differs from that of rank 0 (" in told[0],
                           f"exit {code}: {told}")
+    other_adapter(results, config, folder, train, ask)
     code, text = mpirun(train, train, folders=[f"{folder}/ours", f"{folder}/ours"])
     results.check("one model: trained", code == 0, text[-600:])
+
+
+def other_adapter(results, config, folder, train, ask):
+    """Over one model an adapter of one name, of which the other has another element."""
+    done = tiny_case.run(config, 1, run__dir=f"{folder}/adapted", train__steps=1,
+                         model__hf=f"{folder}/ours/model", model__init="pretrained",
+                         model__adapter__targets="[all-linear]")
+    results.check("an adapter to change", done.returncode == 0, done.stderr[-300:])
+    shutil.copytree(f"{folder}/ours/model", f"{folder}/adapter/model")
+    for at in ("ours", "adapter"):
+        tiny_case.program("export", f"{folder}/adapted", "--out", f"{folder}/{at}/lora")
+    changed = f"{folder}/adapter/lora/adapter_model.safetensors"
+    with open(changed, "r+b") as out:
+        out.seek(os.path.getsize(changed) - 4)
+        out.write(b"\0\0\0\x3f")
+    for line in ([*train, "--set", "model.adapter.init=lora"], [*ask, "--adapter", "lora"]):
+        code, text = mpirun(line, line, folders=[f"{folder}/ours", f"{folder}/adapter"])
+        told = [line for line in text.splitlines() if "equipoise: " in line]
+        results.check(f"two adapters, {line[0]}: exit 2, one line that names it",
+                      code == 2 and len(told) == 1 and "(adapter's weights " in told[0],
+                      f"exit {code}: {told}")
+
+
+def other_checkpoint(results, config, folder):
+    """A run's checkpoint of one name, which is another run's on the disk of another machine."""
+    for at, rate in (("start0", 0.002), ("start1", 0.001)):
+        done = tiny_case.run(config, 1, run__dir=f"{folder}/{at}/run", train__steps=2,
+                             train__lr=rate)
+        results.check("a checkpoint to change", done.returncode == 0, done.stderr[-300:])
+    train = ["train", config, "--resume", "run/checkpoints/step-00000002"]
+    for setting in (f"run.dir={folder}/two_starts", "train.steps=3"):
+        train += ["--set", setting]
+    code, text = mpirun(train, train, folders=[f"{folder}/start0", f"{folder}/start1"])
+    told = [line for line in text.splitlines() if "equipoise: " in line]
+    results.check("two checkpoints: exit 2, one line that names both ranks", code == 2 and
+                  len(told) == 1 and "the checkpoint of rank 1 differs from that of rank 0 (" in
+                  told[0], f"exit {code}: {told}")
+
+
+def other_index(results, config, folder):
+    """Held-out data whose index each machine has built for itself, one before a picture came."""
+    for i in (0, 1):
+        place = f"{folder}/held{i}"
+        shutil.copytree(f"{folder}/images", f"{place}/images")
+        shutil.copy(f"{folder}/train.jsonl", place)
+        if i == 1:
+            os.rename(f"{place}/images/0001_0.jpg", f"{place}/late.jpg")
+        settings = ["--set", "data.eval=[{annotations: train.jsonl, images: images}]",
+                    "--set", "data.max_bad_share=0.5"]
+        done = subprocess.run([tiny_case.EQUIPOISE, "data", config, *settings, "--eval", "index"],
+                              cwd=place, capture_output=True, text=True, timeout=300,
+                              env=tiny_case.environment())
+        results.check("an index to differ", done.returncode == 0, done.stderr[-300:])
+        if i == 1:
+            os.rename(f"{place}/late.jpg", f"{place}/images/0001_0.jpg")
+    train = ["train", config, *settings, "--set", f"run.dir={folder}/held", "--set", "eval.every=2"]
+    code, text = mpirun(train, train, folders=[f"{folder}/held0", f"{folder}/held1"])
+    told = [line for line in text.splitlines() if "equipoise: " in line]
+    results.check("two indices of held-out data: exit 2, one line that names the rank",
+                  code == 2 and len(told) == 1 and
+                  "train.jsonl: rank 1 sees other pictures" in told[0], f"exit {code}: {told}")
 
 
 def missing_configuration(results, config, folder):
@@ -245,7 +310,7 @@ def main():
     folder = tempfile.mkdtemp(prefix="one")
     config = tiny_case.write_case(folder)
     for case in (cannot_write_metrics, other_configuration, other_program, other_plan,
-                 other_search, other_model, other_pictures, pictures_before_the_loss,
+                 other_search, other_model, other_checkpoint, other_index, other_pictures, pictures_before_the_loss,
                  missing_configuration, mpi_does_not_start):
         case(results, config, folder)
     shutil.rmtree(folder)

@@ -25,6 +25,7 @@
 #include "trainer/device/compute_device.h"
 #include "trainer/loop/first_weights.h"
 #include "trainer/outputs/run_folder.h"
+#include "trainer/run/same_model.h"
 #include "trainer/settings/diloco.h"
 #include "trainer/settings/lr_schedule.h"
 
@@ -104,6 +105,7 @@ Checkpointer::Checkpointer(RunContext& context, const RunData& data, const Train
       throw DataError(from + ": no checkpoint is there; give a step-* folder");
   }
   if (!start_.empty()) {
+    RequireSameCheckpoint(context.world(), start_);
     RestoreLimits();
   } else if (chooses_) {
     AgreeOrThrowDataError(context.world(), [&] {
@@ -200,6 +202,7 @@ TrainState Checkpointer::Load(Replica& replica) {
     spdlog::warn("{}", PassingOver(*fault));
     passed_over.push_back(start_);
     start_ = FindCheckpoint(context_.config.run.dir, context_.world(), passed_over);
+    if (!start_.empty()) RequireSameCheckpoint(context_.world(), start_);
     replica.Rebuild();  // masters may have been dropped already
   }
 }

@@ -57,7 +57,6 @@ RunData::RunData(RunContext& context)
       costs_(CostsOfIndex(opened_.index, context.config)),
       left_out_(index().size() - index().CountDefects()[0]),
       bad_(index().CountBad()) {
-  RequireEqual(context.world(), "the cost index", index().hash());
   CheckModel(context.config, model_config());
   WarnOfLeftOut(opened_.tokenizer);
   RequirePicturesToTrain(context.config, opened_);
