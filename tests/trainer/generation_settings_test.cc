@@ -1,6 +1,7 @@
 #include "trainer/answers/generation_settings.h"
 
 #include <catch2/catch.hpp>
+#include <filesystem>
 
 #include "configs/base/error.h"
 #include "configs/base/json.h"
@@ -39,6 +40,29 @@ TEST_CASE("a folder's generation_config.json is read", "[trainer][cpu]") {
     CHECK_THROWS_WITH(ReadGenerationSettings(folder.path()),
                       Catch::Contains("/generation_config.json:"));
   }
+}
+
+TEST_CASE("a folder says that its template's token ends answers", "[trainer][cpu]") {
+  const TemporaryFolder folder;
+  ModelConfig config;
+  config.text.vocab_size = 10;
+  config.text.eos_token_id = 2;
+  const std::string path = folder / "generation_config.json";
+  WriteEndToken(-1, config, folder.path());
+  WriteEndToken(2, config, folder.path());
+  CHECK_FALSE(std::filesystem::exists(path));
+  WriteEndToken(7, config, folder.path());
+  CHECK(ReadJsonFile(path) == Json({{"eos_token_id", {7, 2}}}));
+  folder.Write("generation_config.json",
+               R"({"_from_model_config": true, "eos_token_id": 5, "top_p": 0.8})");
+  WriteEndToken(5, config, folder.path());
+  CHECK(ReadJsonFile(path).contains("_from_model_config"));
+  WriteEndToken(7, config, folder.path());
+  CHECK(ReadJsonFile(path) == Json({{"eos_token_id", {7, 2, 5}}, {"top_p", 0.8}}));
+  // Where there is such a file, Transformers does not look into config.json.
+  folder.Write("generation_config.json", R"({"eos_token_id": 5})");
+  WriteEndToken(2, config, folder.path());
+  CHECK(ReadJsonFile(path) == Json({{"eos_token_id", {2, 5}}}));
 }
 
 TEST_CASE("an answer ends at the template's token and at every end token", "[trainer][cpu]") {

@@ -8,6 +8,7 @@
 
 #include "configs/base/error.h"
 #include "configs/base/json.h"
+#include "trainer/common/durable_file.h"
 
 namespace equipoise {
 namespace {
@@ -67,6 +68,17 @@ std::vector<int32_t> EndTokens(int32_t end_of_turn, const ModelConfig& config,
   }
   for (const int32_t id : settings.ends) add(id);
   return ends;
+}
+
+void WriteEndToken(int32_t end_of_turn, const ModelConfig& config, const std::string& folder) {
+  const GenerationSettings own = ReadGenerationSettings(folder);
+  // Where there is such a file, Transformers does not look into config.json.
+  const std::vector<int32_t> known = own.source.empty() ? EndTokens(-1, config, own) : own.ends;
+  if (end_of_turn < 0 || std::find(known.begin(), known.end(), end_of_turn) != known.end()) return;
+  Json json = own.source.empty() ? Json::object() : ReadJsonFile(own.source);
+  json.erase("_from_model_config");
+  json[kEnds] = EndTokens(end_of_turn, config, own);
+  WriteFileDurably(folder + "/generation_config.json", json.dump(2) + "\n");
 }
 
 }  // namespace equipoise

@@ -24,4 +24,9 @@ GenerationSettings ReadGenerationSettings(const std::string& folder);
 std::vector<int32_t> EndTokens(int32_t end_of_turn, const ModelConfig& config,
                                const GenerationSettings& settings);
 
+// Has the folder that describes a model say that `end_of_turn` ends its answers too, for
+// Transformers' generate; -1: nothing to say. Throws DataError as ReadGenerationSettings(),
+// RunError when the file cannot be written.
+void WriteEndToken(int32_t end_of_turn, const ModelConfig& config, const std::string& folder);
+
 }  // namespace equipoise

@@ -6,6 +6,7 @@
 #include <array>
 #include <filesystem>
 #include <functional>
+#include <string>
 #include <string_view>
 #include <system_error>
 #include <tuple>
@@ -145,9 +146,17 @@ void NameImageTokens(const SmallFiles& folder) {
   folder.Write("tokenizer_config.json", json);
 }
 
+// In the digits in which they were read.
+Json Written(const std::array<float, 3>& numbers) {
+  Json list = Json::array();
+  for (const float number : numbers) list.push_back(std::stod(fmt::format("{}", number)));
+  return list;
+}
+
 // The settings that every published InternVL has; InternViT's own folder describes one square.
 Json InternVlPictures(const ModelConfig& config) {
   const int64_t side = config.vision.image_size;
+  const ImageSpec images = ImageSpecOf(config);
   return {{"processor_class", "InternVLProcessor"},
           {"image_processor_type", "GotOcr2ImageProcessorFast"},
           {"crop_to_patches", true},
@@ -160,8 +169,8 @@ Json InternVlPictures(const ModelConfig& config) {
           {"do_convert_rgb", true},
           {"resample", 3},
           {"rescale_factor", 1.0 / 255},
-          {"image_mean", {0.485, 0.456, 0.406}},
-          {"image_std", {0.229, 0.224, 0.225}}};
+          {"image_mean", Written(images.mean)},
+          {"image_std", Written(images.deviation)}};
 }
 
 void WriteInternVlProcessor(const ModelConfig& config, const SmallFiles& folder) {

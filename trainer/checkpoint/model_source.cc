@@ -119,6 +119,12 @@ void CopyModelDescription(const std::string& from, const std::string& to) {
   CopyDescription(from, to, DescribesModel);
 }
 
+void CopyBesideConfig(const std::string& from, const std::string& to) {
+  CopyDescription(from, to, [](const fs::path& file) {
+    return DescribesModel(file) && file.filename() != "config.json";
+  });
+}
+
 void CopyAskingDescription(const std::string& from, const std::string& to) {
   CopyDescription(from, to, DescribesAsking);
 }

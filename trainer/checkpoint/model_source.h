@@ -23,6 +23,9 @@ void RequireHuggingFaceBase(const ModelSource& source, const std::string& path);
 // from a Hugging Face folder. Throws RunError when a file cannot be written.
 void CopyModelDescription(const std::string& from, const std::string& to);
 
+// Copies those of them that are not config.json. Throws RunError.
+void CopyBesideConfig(const std::string& from, const std::string& to);
+
 // Copies those of them that say how a model is asked, the tokenizer, template and processors,
 // beside adapters: without config.json, which would make a model of the folder. Throws RunError.
 void CopyAskingDescription(const std::string& from, const std::string& to);

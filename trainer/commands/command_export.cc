@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <memory>
 #include <string>
@@ -27,6 +26,7 @@
 #include "trainer/checkpoint/merge_adapters.h"
 #include "trainer/checkpoint/model_source.h"
 #include "trainer/common/commands.h"
+#include "trainer/common/durable_file.h"
 #include "trainer/settings/model_section.h"
 #include "trainer/settings/run_config.h"
 
@@ -49,11 +49,11 @@ at::ScalarType StoredDtype(const std::string& name) {
   return name == "fp16" ? at::kHalf : at::kFloat;
 }
 
-// Sets the dtype in config.json, of the model and of its components, under the key of Transformers
-// 5 (`dtype`) and that of Transformers 4 (`torch_dtype`). No weight is quantised any more.
-void WriteConfigJson(const std::string& folder, const std::string& dtype) {
-  const std::string path = folder + "/config.json";
-  Json config = ReadJsonFile(path);
+// Writes the config.json of `from` with the dtype, of the model and of its components, under the
+// key of Transformers 5 (`dtype`) and that of Transformers 4 (`torch_dtype`). No weight is
+// quantised any more.
+void WriteConfigJson(const std::string& from, const std::string& dtype, const std::string& to) {
+  Json config = ReadJsonFile(from + "/config.json");
   const std::string name = dtype == "fp32" ? "float32" : dtype == "bf16" ? "bfloat16" : "float16";
   config.erase("quantization_config");
   config["dtype"] = name;
@@ -64,12 +64,11 @@ void WriteConfigJson(const std::string& folder, const std::string& dtype) {
       if (config[part].contains(key)) config[part][key] = name;
     }
   }
-  std::ofstream out(path);
-  out << config.dump(2) << "\n";
-  if (!out.flush()) throw RunError(path + ": cannot write; free or change the folder");
+  WriteFileDurably(to + "/config.json", config.dump(2) + "\n");
 }
 
-// Makes the folder. An interrupted export can be repeated, as config.json is written last.
+// Makes the folder. An interrupted export can be repeated, as config.json, of adapters
+// adapter_config.json, is written last.
 void MakeFolder(const std::string& folder) {
   for (const char* file : {"config.json", "adapter_config.json"}) {
     if (!fs::exists(fs::path(folder) / file)) continue;
@@ -163,9 +162,9 @@ int Export(const Arguments& arguments) {
                    "whole model is written\n",
                    fmt::format("{}", fmt::join(FoldersRead(run.model), " and ")).c_str());
     }
+    CopyAskingDescription(source.folder, arguments.out);
     WritePeft(arguments.out, config, base.empty() ? base : fs::absolute(base).string(),
               Exported(model, arguments.dtype, /*adapters=*/true));
-    CopyAskingDescription(source.folder, arguments.out);
     std::printf("%s\n", arguments.out.c_str());
     return static_cast<int>(ExitCode::kDone);
   }
@@ -174,9 +173,9 @@ int Export(const Arguments& arguments) {
       NamedForFolder(Exported(model, arguments.dtype, /*adapters=*/false), config);
   WriteSafetensors(arguments.out + "/model.safetensors", {tensors.begin(), tensors.end()},
                    {{"format", "pt"}});
-  CopyModelDescription(source.folder, arguments.out);
+  CopyBesideConfig(source.folder, arguments.out);
   if (!arguments.adapter.empty()) CopyAskingDescription(arguments.adapter, arguments.out);
-  WriteConfigJson(arguments.out, arguments.dtype);
+  WriteConfigJson(source.folder, arguments.dtype, arguments.out);
   PrintResult(source, arguments.out);
   return static_cast<int>(ExitCode::kDone);
 }

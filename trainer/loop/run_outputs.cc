@@ -7,12 +7,14 @@
 #include <cstdio>
 #include <filesystem>
 #include <optional>
+#include <system_error>
 
 #include "configs/base/error.h"
 #include "configs/yaml/yaml_writer.h"
 #include "models/families/families.h"
 #include "trainer/answers/answer_files.h"
 #include "trainer/answers/answer_role.h"
+#include "trainer/answers/generation_settings.h"
 #include "trainer/checkpoint/model_description.h"
 #include "trainer/checkpoint/model_source.h"
 #include "trainer/common/agreement.h"
@@ -98,6 +100,19 @@ ReportAnswers ShownAnswers(const AnsweredSource& source, AnswerRole role,
   return shown;
 }
 
+// What another model's start, which ended before a checkpoint, has left would be taken for this
+// one's.
+void ForgetOldDescription(const RunConfig& config, const std::string& description) {
+  std::error_code none;  // what is not there is not in it
+  for (const std::string& path :
+       {config.model.hf, config.model.llm, config.model.vision, config.data.tokenizer}) {
+    if (std::filesystem::equivalent(path, description, none) ||
+        std::filesystem::equivalent(std::filesystem::path(path).parent_path(), description, none))
+      return;
+  }
+  std::filesystem::remove_all(description, none);  // what stays is written over, or told then
+}
+
 }  // namespace
 
 RunOutputs::Shown::Shown(const RunFolder& folder, const ProgressOptions& options)
@@ -142,6 +157,7 @@ void RunOutputs::WriteDescription(const TrainingPlan& planned) const {
                    PlanToYaml(planned.plan, planned.prediction, runs_ahead));
   const std::string description = ModelDescriptionFolder(folder_.dir());
   const ModelConfig& model = data_.model_config();
+  if (!HasCheckpoints(folder_.dir())) ForgetOldDescription(config, description);
   if (!config.model.hf.empty()) CopyModelDescription(config.model.hf, description);
   if (!config.model.llm.empty()) WritePartsDescription(config.model, model, description);
   if (!config.data.tokenizer.empty()) CopyTokenizer(config.data.tokenizer, description);
@@ -151,6 +167,7 @@ void RunOutputs::WriteDescription(const TrainingPlan& planned) const {
   const bool tells_other = !AnswersAsFolder(config.data, model, description);
   if (!config.model.llm.empty() || tells_none || HasWrittenChatTemplate(description) || tells_other)
     WriteChatTemplate(data_.opened().chat_template, description);
+  WriteEndToken(data_.opened().chat_template.end_of_turn(), model, description);
   Json json = ToHuggingFace(model);
   SetTileSettings(model, config.data, &json);
   WriteFileDurably(description + "/config.json", json.dump(2) + "\n");
