@@ -39,6 +39,8 @@ TEST_CASE("another template than the folder's own is told", "[trainer][cpu]") {
   CHECK(line("<|im_start|> </think>", "qwen3").empty());
   CHECK(line("<|im_start|> </think>", "qwen3_no_thinking").empty());
   CHECK_FALSE(line("<|im_start|> <|im_end|>", "qwen3_no_thinking").empty());
+  CHECK(line(JinjaTemplate(*FindChatTemplate("plain"), {"", "", ""}), "vicuna_v1").empty());
+  CHECK(OwnTemplateOf(model, folder.path())->name == "plain");
   config.model.hf.clear();
   CHECK(line("<|im_start|> </think>", "chatml").empty());
 }

@@ -341,6 +341,11 @@ TEST_CASE("held-out records are used once at most", "[settings][cpu]") {
   WriteText(info, R"({"a": {"file_name": "a.jsonl", "num_samples": 5}})");
   CHECK_THROWS_WITH(read("data", "train", info + ", take: last"),
                     Catch::Contains("leave out take, which its entries say"));
+  const SourceConfig held_out =
+      read("data", "eval", info + ", take: last, repeat: 0.1").data.eval[0];
+  CHECK(held_out.take == TakenPart::kLast);
+  CHECK(held_out.repeat == 0.1);
+  CHECK(held_out.samples == 0);
 }
 
 TEST_CASE("a meta file of InternVL is the list of its data sets", "[settings][cpu]") {

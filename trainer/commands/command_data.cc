@@ -194,6 +194,10 @@ int Groups(const Arguments& arguments) {
   options.groups = GroupOptionsOf(config, FlopsOfLoad(model.config, model.frozen), images);
   options.window = config.balance.window;
   options.data_ranks = config.parallel.data.value_or(1) * config.train.diloco.islands;
+  if (!config.parallel.data && options.data_ranks == 1) {
+    spdlog::info(
+        "of one data rank, which waits for none; --set parallel.data=8 shows how even eight are");
+  }
   options.out = arguments.out;
   if (config.train.global_batch % options.data_ranks != 0) {
     throw ConfigError(

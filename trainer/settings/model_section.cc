@@ -27,6 +27,22 @@
 namespace equipoise {
 namespace {
 
+// What is said beside a folder of adapters has to be what they are.
+void RequireAsFolder(const AdapterSection& given, const LoraConfig& lora) {
+  const AdapterSection plain;
+  const auto require = [&](const char* key, auto value, auto unsaid, auto theirs) {
+    if (value == unsaid || value == theirs) return;
+    throw ConfigError(
+        fmt::format("model.adapter.{}: {} beside model.adapter.init {}, whose adapters have {}; "
+                    "leave it out",
+                    key, value, given.init, theirs));
+  };
+  require("rank", given.rank, plain.rank, lora.rank);
+  require("alpha", given.alpha, plain.alpha, lora.alpha);
+  require("rslora", given.rslora, plain.rslora, lora.rslora);
+  require("dora", given.dora, plain.dora, lora.dora);
+}
+
 LoraConfig LoraOf(const AdapterSection& section, const ModelConfig& config) {
   LoraConfig lora;
   if (!section.init.empty()) {
@@ -37,6 +53,7 @@ LoraConfig LoraOf(const AdapterSection& section, const ModelConfig& config) {
                       section.init));
     }
     lora = ReadPeftConfig(section.init, config);
+    RequireAsFolder(section, lora);
     lora.folder = section.init;
   } else {
     lora.targets = section.targets;

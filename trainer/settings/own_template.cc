@@ -89,7 +89,8 @@ std::string OtherTemplate(const RunConfig& config, const ModelConfig& model) {
   const std::string& name = config.data.chat_template;
   if (config.model.hf.empty() || name == "plain") return "";
   const std::optional<OwnTemplate> own = OwnTemplateOf(model, config.model.hf);
-  if (!own || own->name == name) return "";
+  // Of plain the next stage is another form.
+  if (!own || own->name == name || own->name == "plain") return "";
   const ChatTemplateForm* form = FindChatTemplate(own->name);
   // Thinking is on or off in one and the same template.
   const bool thinks = form != nullptr && form->thinking == Thinking::kOn;

@@ -234,11 +234,13 @@ void UseOnce(std::vector<SourceConfig>& sources, const char* key) {
   std::vector<SourceConfig> all;
   for (const SourceConfig& given : sources) {
     std::vector<SourceConfig> expanded = {given};
+    expanded[0].take = TakenPart::kFirst;
     ExpandSources(expanded);
     for (SourceConfig& source : expanded) {
       // Of a list's entries what the list's own source says, not what they say of training.
+      source.take = given.take;
       if (!source.listed_in.empty()) {
-        source.repeat = given.repeat, source.take = given.take;
+        source.repeat = given.repeat;
         source.samples = 0, source.max_samples = given.max_samples;
       }
       all.push_back(std::move(source));
