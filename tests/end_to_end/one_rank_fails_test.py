@@ -310,8 +310,8 @@ def main():
     folder = tempfile.mkdtemp(prefix="one")
     config = tiny_case.write_case(folder)
     for case in (cannot_write_metrics, other_configuration, other_program, other_plan,
-                 other_search, other_model, other_checkpoint, other_index, other_pictures, pictures_before_the_loss,
-                 missing_configuration, mpi_does_not_start):
+                 other_search, other_model, other_checkpoint, other_index, other_pictures,
+                 pictures_before_the_loss, missing_configuration, mpi_does_not_start):
         case(results, config, folder)
     shutil.rmtree(folder)
     results.finish()
