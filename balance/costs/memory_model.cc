@@ -327,49 +327,61 @@ int64_t HostBytesOfNode(const Cluster& cluster, const Plan& plan,
 namespace {
 
 // Features of an encoder with ranks or a place of its own that the first text stage has not taken
-// yet: their memory is taken when they are made or their receive is posted (executor.cc), which
-// may be long before.
+// yet, and their gradients, which wait for the encoder's backward: their memory is taken when they
+// are made or their receive is posted (executor.cc), which may be long before.
 class WaitingFeatures {
  public:
-  WaitingFeatures(const CostModel& costs, const Plan& plan, const Schedule& schedule)
-      : costs_(costs), plan_(plan), schedule_(schedule) {}
+  WaitingFeatures(const CostModel& costs, const Plan& plan, const Schedule& schedule, int lane)
+      : costs_(costs), plan_(plan), schedule_(schedule), lane_(lane) {}
 
   int64_t bytes() const { return bytes_; }
   void Before(const Op& op) {
-    const auto found = op.kind == OpKind::kForward ? each_.find(op.micro_batch) : each_.end();
-    if (found == each_.end() || found->second.to != op.stage) return;
-    bytes_ -= found->second.bytes;
+    if (op.kind != OpKind::kForward && op.kind != OpKind::kEncoderBackward) return;
+    const auto found = each_.find({op.stage, op.micro_batch});
+    if (found == each_.end()) return;
+    bytes_ -= found->second;
     each_.erase(found);
   }
   void After(const Op& op, const LayerLoad& load) {
-    const StageGraph& graph = schedule_.graph;
-    int from = -1, to = -1;
+    const StageNode& node = Node(op.stage);
     if (op.kind == OpKind::kRecv) {
-      from = op.peer, to = op.stage;
-    } else if (op.kind == OpKind::kEncoderForward && !graph.HasBackward(op.stage) &&
-               schedule_.work.Sends(op.stage, op.micro_batch)) {
-      // What a stage with a backward makes is part of what it keeps.
-      from = op.stage, to = Node(op.stage).next.front();
-      if (Node(to).rank != Node(from).rank) return;
+      if (node.encoder != Node(op.peer).encoder)
+        Add(op, op.stage, node.encoder ? op.stage : op.peer, load);
+    } else if (op.kind == OpKind::kEncoderForward) {
+      // Where it keeps its output for its backward, that is part of what it keeps.
+      const int to = node.next.front();
+      const bool keeps = schedule_.graph.HasBackward(op.stage) &&
+                         KeptAtEndBytes(costs_, plan_, op.stage, load) > 0;
+      if (!keeps && Stays(op.stage, to, op.micro_batch)) Add(op, to, op.stage, load);
+    } else if (op.kind == OpKind::kBackward || op.kind == OpKind::kInputGradient) {
+      for (int from = 0; from < schedule_.graph.num_stages() && Node(from).encoder; ++from) {
+        if (schedule_.graph.HasBackward(from) && Stays(from, op.stage, op.micro_batch))
+          Add(op, from, from, load);
+      }
     }
-    if (from < 0 || !Node(from).encoder || Node(to).encoder) return;
-    const int64_t bytes = costs_.BoundaryBytes(plan_.LayersOf(from).end - 1, load);
-    if (each_.emplace(op.micro_batch, Waiting{to, bytes}).second) bytes_ += bytes;
   }
 
  private:
-  struct Waiting {
-    int to = 0;
-    int64_t bytes = 0;
-  };
   const StageNode& Node(int stage) const {
     return schedule_.graph.stages[static_cast<size_t>(stage)];
+  }
+  // Whether an encoder's stage hands that micro-batch to a text stage on its rank.
+  bool Stays(int from, int to, int micro_batch) const {
+    const StageNode& node = Node(from);
+    return node.next.front() == to && !Node(to).encoder && Node(to).rank == node.rank &&
+           (node.lane < 0 || node.lane == lane_) && schedule_.work.Sends(from, micro_batch);
+  }
+  // What `to` takes, of the boundary behind the encoder's stage.
+  void Add(const Op& op, int to, int encoder, const LayerLoad& load) {
+    const int64_t bytes = costs_.BoundaryBytes(plan_.LayersOf(encoder).end - 1, load);
+    if (each_.emplace(std::pair(to, op.micro_batch), bytes).second) bytes_ += bytes;
   }
 
   const CostModel& costs_;
   const Plan& plan_;
   const Schedule& schedule_;
-  std::map<int, Waiting> each_;  // by micro-batch
+  const int lane_;
+  std::map<std::pair<int, int>, int64_t> each_;  // by the stage that takes it and micro-batch
   int64_t bytes_ = 0;
 };
 
@@ -442,7 +454,7 @@ MemoryForecast ForecastMemory(const CostModel& costs, const Plan& plan, const Sc
   Moment worst;
   int64_t on_host = 0;
   for (int lane = 0; lane < plan.encoder_lanes(); ++lane) {
-    Moment moment = WorstMoment(stages, {costs, plan, schedule}, schedule, micro_batches,
+    Moment moment = WorstMoment(stages, {costs, plan, schedule, lane}, schedule, micro_batches,
                                 pipeline_rank, lane, &on_host);
     moment.kept += MostFeatureBytes(costs, plan, schedule, micro_batches, pipeline_rank, lane);
     if (moment.total() > worst.total()) worst = moment;

@@ -241,7 +241,8 @@ MemoryForecast PlanFitter::Forecast(const Plan& plan, const Schedule& schedule, 
 // Of the next step's features, dealt evenly to the copies of an encoder that runs a step ahead. The
 // schedule that a rank is fitted to (WorstSchedule()) does not.
 int64_t PlanFitter::FeatureBytes(const Plan& plan) const {
-  if (!request_.RunsAhead(plan)) return 0;
+  // One rank has no bubbles: it makes them when all that waits is taken.
+  if (!request_.RunsAhead(plan) || plan.pipeline() == 1) return 0;
   const int64_t micro_batches = request_.workload.global_batch() / plan.data();
   const int64_t copies = plan.encoder_copies();
   const int last = plan.components.back().first_layer - 1;
@@ -261,14 +262,18 @@ Schedule PlanFitter::WorstSchedule(Plan& plan) const {
   // file's schedule is for all of them, and an encoder in the bubbles may run far ahead.
   const int64_t all = request_.workload.global_batch() / plan.data();
   const ScheduleKind* kind = FindSchedule(plan.schedule);
-  const bool whole = kind == nullptr || kind->forwards_first || FillsBubbles(plan.encoder);
+  // So may a frozen one on ranks of its own.
+  const bool frozen = plan.encoder == EncoderPlacement::kDisaggregated &&
+                      !costs_.HasBackward(plan.components.back().first_layer - 1);
+  const bool apart = FillsBubbles(plan.encoder) || frozen;
+  const bool whole = kind == nullptr || kind->forwards_first || apart;
   // Micro-batches of two steps may be in flight.
   const int64_t most = kind != nullptr && kind->delays_updates ? 2 * all : all;
   const int64_t rounds = whole ? all : std::min<int64_t>(most, 3 * plan.pipeline());
   const std::vector<LayerLoad> loads(static_cast<size_t>(rounds), request_.workload.worst);
   const SimulationCosts costs =
       StageCosts(worst_, plan, request_.cluster, std::vector<int>(static_cast<size_t>(rounds), 0));
-  if (!FillsBubbles(plan.encoder)) return Ops(plan, loads, costs);
+  if (!apart) return Ops(plan, loads, costs);
   // With its transfers, which tell how many features wait. A step ahead, all that the step takes
   // are there when it begins.
   Plan placed = plan;

@@ -121,13 +121,15 @@ std::string DescribeMiss(const PlanGoal& goal, const std::vector<RunFigures>& ru
   const std::string budget = fmt::format("budget of {:g}", goal.budget);
   if (in_time.empty() && !in_budget.empty()) {
     const RunFigures& run = Best(Objective::kThroughput, in_budget);
-    return fmt::format("goal.{}: the fastest plan{} takes {} on {}; allow {}{}", deadline,
+    return fmt::format("goal.{}: the {}plan{} takes {} on {}; allow {}{}", deadline,
+                       runs.size() > 1 ? "fastest " : "",
                        goal.budget > 0 ? " within the budget" : "", Hours(run), Gpus(run),
                        Hours(run), more);
   }
   if (in_budget.empty() && !in_time.empty()) {
     const RunFigures& run = Best(Objective::kCost, in_time);
-    return fmt::format("goal.{}: the cheapest plan{} costs {} on {}; allow {}", budget,
+    return fmt::format("goal.{}: the {}plan{} costs {} on {}; allow {}", budget,
+                       runs.size() > 1 ? "cheapest " : "",
                        goal.deadline_h > 0 ? " within the deadline" : "", Cost(run), Gpus(run),
                        Cost(run));
   }

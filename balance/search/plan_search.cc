@@ -168,9 +168,11 @@ class Search {
   std::vector<Plan> MoveGuided(std::vector<Plan>& filled) const {
     std::vector<Plan> guides;
     if (request_.pins.encoder.placement) {
-      // Inline, the encoder may lack heads for the pinned tensor ranks.
-      const int tensor = request_.pins.tensor.value_or(1);
-      if (!MayShareEncoder(request_, EncoderPlacement::kInline, tensor)) return {};
+      // Inline, the encoder may lack heads for the tensor ranks that pins leave.
+      if (std::none_of(filled.begin(), filled.end(), [&](const Plan& plan) {
+            return MayShareEncoder(request_, EncoderPlacement::kInline, plan.tensor());
+          }))
+        return {};
       PlanRequest without = request_;
       without.pins.encoder = {};
       without.pins.stage_begins.clear();

@@ -153,6 +153,32 @@ TEST_CASE("features that wait for the language model are in its first rank's mem
   CHECK(activations(16) - activations(8) == (8 + more) * each);
 }
 
+TEST_CASE("gradients of features that wait for the encoder's backward are in its ranks' memory",
+          "[plan_search][cpu]") {
+  PlanRequest request = Request("internvl2-8b", 1, 64);
+  request.ranks = request.cluster.devices_per_node = 2;
+  request.cluster.memory_bytes = int64_t{1} << 50;
+  request.pins.data = request.pins.tensor = 1;
+  request.pins.schedule = "1f1b";
+  request.pins.encoder.placement = EncoderPlacement::kThreePhase;
+  request.pins.encoder.ranks = request.pins.encoder.chunks = 1;
+  request.pins.recompute.assign(LayerSpecs(request.model).size(), Recompute::kFull);
+  const Plan plan = SearchPlans(request).plans.front().plan;
+  const CostModel costs(request.model, request.cluster, request.CostOptions(plan));
+  const int text = plan.components.back().first_layer;
+  int64_t each = costs.BoundaryBytes(text - 1, request.workload.worst);
+  for (int layer = 0; layer < text; ++layer)
+    each += costs.KeptBytes(layer, request.workload.worst, Recompute::kFull);
+  const auto activations = [&](int micro_batches) {
+    PlanRequest of = request;
+    of.workload.steps[0].resize(static_cast<size_t>(micro_batches));
+    Plan again = plan;
+    return PlanFitter(of, again).FitMemory(again).memory[1].activations;
+  };
+  // The second of two copies has every other micro-batch.
+  CHECK(activations(64) - activations(32) == 16 * each);
+}
+
 TEST_CASE("what copies of the encoder compute again costs each a part of the micro-batches",
           "[plan_search][cpu]") {
   PlanRequest request = Request("internvl2-26b", 1, 8);
