@@ -68,6 +68,8 @@ std::string BlobsOf(const std::string& root) {
 
 // Opens the file of `blobs` itself that a path links to.
 int OpenBlob(const std::string& blobs, const std::string& root, const std::string& relative) {
+  const auto path = std::filesystem::path(relative).lexically_normal();
+  if (path.is_absolute() || *path.begin() == "..") return errno = EXDEV, -1;
   std::error_code error;
   const auto file = std::filesystem::canonical(std::filesystem::path(root) / relative, error);
   if (error) return errno = error.value(), -1;

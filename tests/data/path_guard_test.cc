@@ -34,7 +34,8 @@ TEST_CASE("pictures of the Hub's cache are links to its blobs", "[data][cpu]") {
   CHECK(images.Open("gone.png").defect == Defect::kImageMissing);
   CHECK(images.Open("deep.png").defect == Defect::kImageOutside);
   CHECK(images.Open("refs.png").defect == Defect::kImageOutside);
-  CHECK(images.Open("../../../refs/main").defect == Defect::kImageOutside);
+  for (const char* path : {"../../../refs/main", "../../../blobs/4f2c", "../../../blobs/none"})
+    CHECK(images.Open(path).defect == Defect::kImageOutside);
   // A folder of that name alone is none of the Hub's.
   folder.Write("snapshots/x/y.png", "y");
   folder.Write("secret.png", "secret");
