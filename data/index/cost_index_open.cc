@@ -145,8 +145,8 @@ class IndexBuilder {
 
  private:
   bool first() const { return options_.slice == 0; }
-  void RequireSame(const std::string& what, uint64_t mine) const {
-    if (options_.require_same) options_.require_same(what, mine);
+  void RequireSame(const std::string& otherwise, uint64_t mine) const {
+    if (options_.require_same) options_.require_same(otherwise, mine);
   }
   bool AnyRank(bool mine) const { return options_.any_rank ? options_.any_rank(mine) : mine; }
   void ComputeKey();
@@ -290,7 +290,10 @@ std::string IndexBuilder::Find() {
 
 CostIndex IndexBuilder::Run() {
   ComputeKey();
-  RequireSame("records, tokenizer or program", key_);
+  RequireSame(
+      "sees other records, tokenizer or program than rank 0; give all ranks the same files and the "
+      "same program",
+      key_);
   ChoosePath();
   // Asked once, of all: another job may finish the same index meanwhile.
   if (AnyRank(options_.rebuild || !IsThere(path_))) {
@@ -303,7 +306,12 @@ CostIndex IndexBuilder::Run() {
                     ": the cost index cannot be read back by every rank; delete it and try again, "
                     "or set data.cache to a folder that all machines share");
   }
-  RequireSame("pictures, as its cost index has them,", index->hash());
+  RequireSame(
+      fmt::format(
+          "sees other pictures than rank 0, as its {} has them; give all ranks the same, and "
+          "delete that file on each machine or set data.cache to a folder that all share",
+          path_),
+      index->hash());
   return std::move(*index);
 }
 

@@ -21,10 +21,10 @@ struct CostIndexOptions {
   int slice = 0;
   int slices = 1;
   std::function<bool(bool mine)> any_rank;
-  // Throws unless all slices pass the same number of `what` they see; absent with one slice. Called
-  // before the build, since parts of other files would not belong together, and with the index that
-  // was found, which may lie on a disk of each machine.
-  std::function<void(const std::string& what, uint64_t mine)> require_same;
+  // Throws unless all slices pass the same number, with what another one says of a rank; absent
+  // with one slice. Called before the build, since parts of other files would not belong together,
+  // and with the index that was found, which may lie on a disk of each machine.
+  std::function<void(const std::string& otherwise, uint64_t mine)> require_same;
   // Runs `work` on every slice; what it throws on one, all throw. Absent with one slice.
   std::function<void(const std::function<void()>& work)> on_all;
   // Returns the text of slice 0 on every slice; absent with one slice.

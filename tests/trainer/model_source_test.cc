@@ -62,6 +62,21 @@ TEST_CASE("what lies in its place already stays", "[model_source][cpu]") {
   CHECK(ReadWholeFile(folder / "run/config.json") == "{}");
 }
 
+TEST_CASE("a model's description is removed, its weights are not", "[model_source][cpu]") {
+  const TemporaryFolder folder;
+  RemoveModelDescription(folder / "absent");
+  for (const char* name : {"config.json", "tokenizer.json", "chat_template.jinja", "merges.txt",
+                           "model.safetensors", "model.safetensors.index.json", "notes.md"})
+    folder.Write(std::string("model/") + name, "{}");
+  folder.Write("model/deep/config.json", "{}");
+  RemoveModelDescription(folder / "model");
+  for (const char* name : {"config.json", "tokenizer.json", "chat_template.jinja", "merges.txt"})
+    CHECK_FALSE(std::filesystem::exists(folder / ("model/" + std::string(name))));
+  for (const char* name :
+       {"model.safetensors", "model.safetensors.index.json", "notes.md", "deep/config.json"})
+    CHECK(std::filesystem::exists(folder / ("model/" + std::string(name))));
+}
+
 TEST_CASE("what is copied from a read-only store can be written again", "[model_source][cpu]") {
   const TemporaryFolder folder;
   folder.Write("hf/config.json", "{}");

@@ -100,6 +100,12 @@ TEST_CASE("a start from another run's checkpoint refuses those that it would los
   fs::create_directory_symlink("step-00000005", mine + "/checkpoints/latest");
   CHECK_NOTHROW(RefuseOthersCheckpoint(mine, mine + "/checkpoints/latest"));
   CHECK_NOTHROW(RefuseOthersCheckpoint(mine, scratch.Path("absent")));
+  const std::string linked = scratch.Path("linked");
+  fs::create_directories(linked);
+  fs::create_directory_symlink(mine + "/checkpoints", linked + "/checkpoints");
+  CHECK_NOTHROW(RefuseOthersCheckpoint(linked, linked + step));
+  CHECK_NOTHROW(RefuseOthersCheckpoint(linked, linked + "/checkpoints/latest"));
+  CHECK_THROWS_AS(RefuseOthersCheckpoint(linked, other + step), ConfigError);
 }
 
 TEST_CASE("what is in the way of a link or a stop file is told at the start", "[run_folder][cpu]") {

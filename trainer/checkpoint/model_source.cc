@@ -119,6 +119,13 @@ void CopyModelDescription(const std::string& from, const std::string& to) {
   CopyDescription(from, to, DescribesModel);
 }
 
+void RemoveModelDescription(const std::string& folder) {
+  std::error_code none;  // what stays is written over
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, none)) {
+    if (entry.is_regular_file(none) && DescribesModel(entry.path())) fs::remove(entry.path(), none);
+  }
+}
+
 void CopyBesideConfig(const std::string& from, const std::string& to) {
   CopyDescription(from, to, [](const fs::path& file) {
     return DescribesModel(file) && file.filename() != "config.json";

@@ -23,6 +23,9 @@ void RequireHuggingFaceBase(const ModelSource& source, const std::string& path);
 // from a Hugging Face folder. Throws RunError when a file cannot be written.
 void CopyModelDescription(const std::string& from, const std::string& to);
 
+// Removes such files, if the folder has some.
+void RemoveModelDescription(const std::string& folder);
+
 // Copies those of them that are not config.json. Throws RunError.
 void CopyBesideConfig(const std::string& from, const std::string& to);
 

@@ -25,15 +25,13 @@ std::optional<double> MeanLoss(Communicator& world, double loss, double weight) 
 }
 
 // Those that cannot be used are no part of what is measured.
-void WarnOfBad(const OpenedData& data, const char* key, const std::string& annotations,
-               const char* flag) {
+void WarnOfBad(const OpenedData& data, const std::string& sources, const char* flag) {
   const int64_t bad = data.index.CountBad();
   if (bad == 0) return;
   spdlog::warn(
-      "{}: {}: {} of {} records cannot be used and are left out ({}); `equipoise data CONFIG "
-      "check{}` "
-      "names them",
-      key, annotations, bad, data.index.size(), data.index.DescribeDefects(), flag);
+      "{}: {} of {} records cannot be used and are left out ({}); `equipoise data CONFIG "
+      "check{}` names them",
+      sources, bad, data.index.size(), data.index.DescribeDefects(), flag);
 }
 
 }  // namespace
@@ -46,7 +44,7 @@ Evaluator::Evaluator(RunContext& context) : context_(context) {
     by_token.train.loss = LossWeight::kToken;
     held_out_.emplace(by_token, config.data.eval, context.world(),
                       OpenDataOptions{.flag = " --eval"});
-    WarnOfBad(*held_out_, "data.eval", config.data.eval[0].annotations, " --eval");
+    WarnOfBad(*held_out_, "data.eval", " --eval");
   } else if (config.eval.every > 0) {
     spdlog::warn("eval.every: there is no held-out data to measure; set data.eval");
   }
@@ -62,7 +60,7 @@ Evaluator::Evaluator(RunContext& context) : context_(context) {
   for (const SourceConfig& source : config.eval.answers) {
     sources_.push_back(std::make_unique<OpenedData>(config, std::vector{source}, context.world(),
                                                     OpenDataOptions{.flag = " --answers"}));
-    WarnOfBad(*sources_.back(), "eval.answers", source.annotations, " --answers");
+    WarnOfBad(*sources_.back(), "eval.answers: " + source.annotations, " --answers");
   }
 }
 

@@ -100,17 +100,17 @@ ReportAnswers ShownAnswers(const AnsweredSource& source, AnswerRole role,
   return shown;
 }
 
-// What another model's start, which ended before a checkpoint, has left would be taken for this
-// one's.
-void ForgetOldDescription(const RunConfig& config, const std::string& description) {
-  std::error_code none;  // what is not there is not in it
-  for (const std::string& path :
-       {config.model.hf, config.model.llm, config.model.vision, config.data.tokenizer}) {
-    if (std::filesystem::equivalent(path, description, none) ||
-        std::filesystem::equivalent(std::filesystem::path(path).parent_path(), description, none))
-      return;
+// Whether what a run is made of lies in the folder that describes its model.
+bool LiesIn(const RunConfig& config, const std::string& description) {
+  const ModelSection& model = config.model;
+  const auto folder = std::filesystem::weakly_canonical(description);
+  for (const std::string& path : {model.hf, model.llm, model.vision, model.projector.weights,
+                                  model.adapter.init, config.data.tokenizer}) {
+    if (path.empty()) continue;
+    const auto within = std::filesystem::weakly_canonical(path).lexically_relative(folder);
+    if (!within.empty() && *within.begin() != "..") return true;
   }
-  std::filesystem::remove_all(description, none);  // what stays is written over, or told then
+  return false;
 }
 
 }  // namespace
@@ -151,13 +151,17 @@ void RunOutputs::WriteDescription(const TrainingPlan& planned) const {
   for (std::vector<SourceConfig>* sources :
        {&given.data.train, &given.data.eval, &given.eval.answers})
     *sources = WithRanges(*sources);
+  const bool begun = std::filesystem::exists(folder_.Path("plan.yaml"));
   WriteFileDurably(folder_.Path("config.yaml"), WriteConfig(given));
   const bool runs_ahead = config.parallel.prefetch && FillsBubbles(planned.plan.encoder);
   WriteFileDurably(folder_.Path("plan.yaml"),
                    PlanToYaml(planned.plan, planned.prediction, runs_ahead));
   const std::string description = ModelDescriptionFolder(folder_.dir());
   const ModelConfig& model = data_.model_config();
-  if (!HasCheckpoints(folder_.dir())) ForgetOldDescription(config, description);
+  // What another model's start has left, which ended before a checkpoint, would be taken for this
+  // one's.
+  if (begun && !HasCheckpoints(folder_.dir()) && !LiesIn(config, description))
+    RemoveModelDescription(description);
   if (!config.model.hf.empty()) CopyModelDescription(config.model.hf, description);
   if (!config.model.llm.empty()) WritePartsDescription(config.model, model, description);
   if (!config.data.tokenizer.empty()) CopyTokenizer(config.data.tokenizer, description);

@@ -118,7 +118,9 @@ ExitCode Trainer::Run() {
   spdlog::info("done: {} steps in {}", state_.step - first_step_,
                DurationText(std::chrono::duration<double>(Clock::now() - start).count()));
   if (answers) return ExitCode::kDone;
-  spdlog::info("stopped on request after training; the same command answers the questions");
+  SaveStart();
+  spdlog::info("stopped on request after training; the same command{} answers the questions",
+               Again());
   return ExitCode::kStopped;
 }
 
@@ -163,10 +165,21 @@ void Trainer::Save() {
   inputs_.checkpoints.Save(state_, replica_);
 }
 
+void Trainer::SaveStart() {
+  const Checkpointer& checkpoints = inputs_.checkpoints;
+  const bool named = !checkpoints.chooses() && !checkpoints.start().empty();
+  if (named && state_.step == first_step_) Save();
+}
+
+const char* Trainer::Again() const {
+  return inputs_.checkpoints.chooses() ? "" : " with --resume auto";
+}
+
 ExitCode Trainer::Stop() {
+  SaveStart();
   Finish({});
   spdlog::info("stopped on request after step {}; the same command{} goes on from there",
-               state_.step, inputs_.checkpoints.chooses() ? "" : " with --resume auto");
+               state_.step, Again());
   return ExitCode::kStopped;
 }
 

@@ -48,6 +48,11 @@ class Trainer {
   void Finish(const std::vector<AnsweredSource>& answers);
   // Ends this start before the last step.
   ExitCode Stop();
+  // Where no step was taken from a start that was given by name: then this run has no checkpoint to
+  // go on from.
+  void SaveStart();
+  // How the same command goes on, for messages.
+  const char* Again() const;
 
   RunContext context_;
   std::unique_ptr<RunFolder> folder_;

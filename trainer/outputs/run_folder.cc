@@ -193,12 +193,12 @@ void RefuseOthersCheckpoint(const std::string& run_dir, const std::string& from)
   std::error_code none;  // what is not there is told when it is read
   const fs::path start = fs::canonical(from, none);
   if (found.empty() || none) return;
-  const fs::path own = fs::canonical(run_dir, none);
-  if (start == own || start.parent_path() == own / "checkpoints") return;
-  throw ConfigError(
-      fmt::format("{}: --resume {} of another run would lose this checkpoint; choose another "
-                  "run.dir, or delete it",
-                  found, from));
+  const fs::path mine = fs::path(run_dir) / "checkpoints" / start.filename();
+  if (fs::equivalent(run_dir, start, none) || fs::equivalent(mine, start, none)) return;
+  throw ConfigError(fmt::format(
+      "{}: --resume {} of another run would lose this checkpoint; use --resume auto to go "
+      "on from it, choose another run.dir, or delete it",
+      found, from));
 }
 
 void RefuseLostCheckpoints(const std::string& run_dir, const StepInterval& every) {

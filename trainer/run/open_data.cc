@@ -48,15 +48,12 @@ class IndexProgress {
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
-void RequireSameData(Communicator& world, const std::string& annotations, const std::string& what,
-                     uint64_t hash) {
+void RequireSameData(Communicator& world, const std::string& annotations,
+                     const std::string& otherwise, uint64_t hash) {
   const std::vector<std::string> all = GatherText(world, std::to_string(hash));
   for (size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;
-    throw ConfigError(
-        fmt::format("{}: rank {} sees other {} than rank 0; give all ranks the same files and the "
-                    "same program",
-                    annotations, rank, what));
+    throw ConfigError(fmt::format("{}: rank {} {}", annotations, rank, otherwise));
   }
 }
 
@@ -68,8 +65,8 @@ OpenedCostIndex OpenIndex(const RunConfig& config, const std::vector<SourceConfi
   build.slice = world.rank();
   build.slices = world.size();
   build.any_rank = [&world](bool value) { return AnyRank(world, value); };
-  build.require_same = [&](const std::string& what, uint64_t hash) {
-    RequireSameData(world, sources[0].annotations, what, hash);
+  build.require_same = [&](const std::string& otherwise, uint64_t hash) {
+    RequireSameData(world, sources[0].annotations, otherwise, hash);
   };
   build.on_all = [&world](const std::function<void()>& work) {
     AgreeOrThrowDataError(world, work);

@@ -39,8 +39,9 @@ void RequireSameModel(Communicator& world, const RunConfig& config, bool weights
     for (const std::string& folder : FoldersRead(config.model)) {
       for (const char* file : kDescriptions) mine[file].push_back(DescriptionOf(folder, file));
     }
-    if (const std::string& adapters = config.model.adapter.init; !adapters.empty()) {
+    if (const std::string& adapters = config.model.adapter.init; weights && !adapters.empty()) {
       mine["adapter"] = ReadJsonFile(PeftConfigFile(adapters));
+      if (mine["adapter"].is_object()) mine["adapter"].erase("base_model_name_or_path");
       mine["adapter's weights"] = HexDigits(SumFile(PeftTensorFile(adapters)).xxh3);
     }
     if (weights)
